@@ -1,0 +1,62 @@
+# Everything that one types here. Needs make and Python 3.11 or newer; the rest is set up in .venv on first use.
+
+SHELL := /bin/sh
+BIN := .venv/bin
+RUN_READY := .venv/.ready-run
+DEV_READY := .venv/.ready-dev
+
+# What `make run` asks, and on which thread; `make run THREAD=other QUESTION="What is in docs?"`.
+THREAD ?= demo
+QUESTION ?= What is in examples/researcher?
+
+.DEFAULT_GOAL := help
+.PHONY: help run test check format lock clean
+
+help: ## list the chores
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+run: $(RUN_READY) ## run the example agent; kill it, run again, it goes on
+	@$(BIN)/ninelives run examples/researcher/agent.py:agent "$(QUESTION)" --thread "$(THREAD)"
+
+# One pytest run, so that its closing line counts everything. Tests that share a resource name a group and stay together.
+test: $(DEV_READY) ## run every test
+	@$(BIN)/python -m pytest -n 2 --dist loadgroup $(PYTEST_ARGS)
+
+check: $(DEV_READY) ## style, types, and which way the imports point
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(DEV_READY) ## put the code in shape
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+lock: $(DEV_READY) ## renew uv.lock from pyproject.toml
+	$(BIN)/python -m pip install --quiet "uv>=0.9"
+	$(BIN)/uv lock --no-config --default-index https://pypi.org/simple
+
+clean: ## remove what make and Python made here; stores (*.db) stay
+	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# -- the environment -------------------------------------------------------------------------------------------
+
+# `python3` where it is new enough, else the newest that is. A name may be on the PATH and still not run: so it is run.
+$(BIN)/python:
+	@for name in $(PYTHON) python3 python3.14 python3.13 python3.12 python3.11; do \
+	    if "$$name" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then found=$$name; break; fi; \
+	done; \
+	if [ -z "$$found" ]; then echo "Python 3.11 or newer is needed; name it: make PYTHON=/path/to/python3" >&2; exit 1; fi; \
+	echo "setting up .venv with $$("$$found" --version)" >&2; \
+	"$$found" -m venv .venv
+
+# Groups of dependencies came with pip 25.1; the pip that comes with a Python may be older.
+$(RUN_READY): pyproject.toml | $(BIN)/python
+	@$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
+	@$(BIN)/python -m pip install --quiet --editable ".[examples]"
+	@touch $@
+
+$(DEV_READY): pyproject.toml | $(RUN_READY)
+	@$(BIN)/python -m pip install --quiet --editable ".[examples]" --group dev
+	@touch $@

@@ -1,0 +1,62 @@
+"""
+A drain control that also mends subgraphs compiled with `checkpointer=False`.
+
+Under durability="sync" LangGraph 1.2.24 awaits, after every superstep, a save that such a graph never started
+(AttributeError `_put_checkpoint_fut`). The run's control is the one object that reaches the loop of every nested
+graph, also of one that a node function or a tool calls, and the loop asks it for drains in every tick, before that
+await. So it gives a loop without saver a save that is already done.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Generator
+from typing import Any
+
+from langgraph.runtime import RunControl
+
+from ninelives._langgraph.private import CONF, CONFIG_KEY_CHECKPOINT_NS, PregelLoop
+
+
+class LoopControl(RunControl):
+    """
+    A `RunControl` in front of another: what is asked of one is asked of both.
+
+    Attributes:
+        unsaved: namespaces of the nested graphs that ran without a saver in this run.
+    """
+
+    def __init__(self, inner: RunControl | None = None) -> None:
+        super().__init__()
+        self._inner = inner or RunControl()
+        self.unsaved: set[str] = set()
+
+    def request_drain(self, reason: str = "shutdown") -> None:
+        self._inner.request_drain(reason)
+
+    @property
+    def drain_requested(self) -> bool:
+        # The loop does not pass itself, so its frame is looked at: tick() reads this property on every superstep.
+        asker = sys._getframe(1).f_locals.get("self")
+        if isinstance(asker, PregelLoop) and asker.checkpointer is None:
+            self._mend(asker)
+        return self._inner.drain_requested
+
+    @property
+    def drain_reason(self) -> str | None:
+        return self._inner.drain_reason
+
+    def _mend(self, loop: PregelLoop) -> None:
+        if not hasattr(loop, "_put_checkpoint_fut"):
+            loop._put_checkpoint_fut = _NothingToSave()  # type: ignore[assignment]
+        self.unsaved.add(loop.config[CONF].get(CONFIG_KEY_CHECKPOINT_NS) or "")
+
+
+class _NothingToSave:
+    """A finished future for both colours: the sync API asks for `result()`, the async one awaits."""
+
+    def result(self) -> None:
+        return None
+
+    def __await__(self) -> Generator[Any, None, None]:
+        yield from ()

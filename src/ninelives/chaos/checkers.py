@@ -1,0 +1,230 @@
+"""
+Verdicts over histories, and nothing else: a checker reads, it runs nothing.
+
+Each looks at one promise and gives a sentence per breach. `reference` is the history of the same request when nobody
+was killed. A unit is *recorded* when the next process found its task's result, or its act's, in the store; one that had
+returned and was not recorded was in flight, and may run again.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields
+
+from ninelives.chaos.history import Event, History
+
+Checker = Callable[[History, History], list[str]]
+
+
+# -- checkers ---------------------------------------------------------------------------------------------------
+
+
+def same_end(history: History, reference: History) -> list[str]:
+    """The request is answered, and the thread ends, as if nothing had happened."""
+    end, expected = history.last("outcome"), reference.last("outcome")
+    if expected is None:
+        return ["the reference has no outcome: nothing can be compared with it"]
+    if end is None or end.life != history.lives[-1]:
+        raised = history.last("raised")
+        why = f": {raised['error']}: {raised['text']}" if raised else ""
+        return [f"the last process gave no outcome{why}"]
+    return [
+        f"{part} differ: {end[part]!r}, un-killed {expected[part]!r}"
+        for part in ("values", "output")
+        if end[part] != expected[part]
+    ]
+
+
+def recorded_once(history: History, reference: History) -> list[str]:
+    """P2: what was recorded when a process ended is not run again by any later one."""
+    breaches = []
+    for found in history.of("found"):
+        again = {event["unit"] for event in history.of("enter") if event.life >= found.life}
+        breaches += [f"{unit} was recorded, and ran again" for unit in sorted(recorded(history, found) & again)]
+    return breaches
+
+
+def never_back(history: History, reference: History) -> list[str]:
+    """P2: a unit that had returned does not run again although a later step had begun."""
+    breaches = []
+    for unit, life in _ran_again(history):
+        begun = [event["step"] for event in history.of("enter") if event.life < life]
+        passed = next((step for step in begun if earlier(_step(history, unit), step)), None)
+        if passed is not None:
+            breaches.append(f"{unit} ran again although step {passed} had begun")
+    return breaches
+
+
+def only_in_flight(history: History, reference: History) -> list[str]:
+    """P2: of the units that had returned, only those of tasks in flight run again, at most as many tasks as there were."""
+    breaches = []
+    for found in history.of("found"):
+        flying = in_flight(history, found)
+        again = {unit for unit, life in _ran_again(history) if life == found.life}
+        strays = [unit for unit in sorted(again) if not _tasks(history, unit) & flying]
+        breaches += [f"{unit} ran again, and its task was not in flight" for unit in strays]
+    return breaches
+
+
+def acts_once(history: History, reference: History) -> list[str]:
+    """P3: each outside act arrives once, and all arrive that do when nobody is killed."""
+    arrived = Counter(event["act"] for event in history.of("arrived"))
+    expected = Counter(event["act"] for event in reference.of("arrived"))
+    doubled = [f"act {act} arrived {times} times" for act, times in sorted(arrived.items()) if times > expected[act]]
+    return doubled + [f"act {act} never arrived" for act in sorted(expected - arrived)]
+
+
+def keys_once(history: History, reference: History) -> list[str]:
+    """P3: no two arrivals bear one idempotency key."""
+    keys = Counter(event["key"] for event in history.of("arrived") if event["key"])
+    return [f"key {key} arrived {times} times" for key, times in sorted(keys.items()) if times > 1]
+
+
+def unknown_when_cut_off(history: History, reference: History) -> list[str]:
+    """P3: an outcome is called unknown only where the process that asked left no answer."""
+    breaches = []
+    for unknown in history.of("unknown"):
+        left = [found["effects"].get(unknown["key"]) for found in history.of("found") if found.life <= unknown.life]
+        if not {"intent", "unknown"} & {*left}:
+            breaches.append(f"the outcome of {unknown['name']} was called unknown; in the store it was {left or 'nothing'}")
+    return breaches
+
+
+def no_fork(history: History, reference: History) -> list[str]:
+    """P4: no checkpoint has two children."""
+    left = history.last("left")
+    if left is None:
+        return []
+    children = Counter((ns, parent) for ns, _, parent in left["checkpoints"] if parent)
+    return [f"checkpoint {parent} of namespace {ns!r} has {n} children" for (ns, parent), n in children.items() if n > 1]
+
+
+def no_trace(history: History, reference: History) -> list[str]:
+    """P4: from the moment it continues until it ends, a process that was stopped and superseded changes nothing."""
+    before, after = history.last("taken"), history.last("left")
+    if before is None or after is None:
+        return ["the store was not looked at before and after: nothing can be compared"]
+    return [
+        f"{part} changed after the takeover"
+        for part in sorted(before["rows"].keys() | after["rows"].keys())
+        if before["rows"].get(part) != after["rows"].get(part)
+    ]
+
+
+def at_most_one_late_call(history: History, reference: History) -> list[str]:
+    """P4: after it continues, a superseded process begins nothing; the one call that was past its check may go out."""
+    resumed = history.last("continued")
+    if resumed is None:
+        return []
+    late = [e for e in history.of("enter") if e.life == resumed.life and e.at_ns > resumed.at_ns]
+    inside = [event for event in late if not _is_act_of(event, late)]
+    return [] if len(inside) <= 1 else [f"it began {', '.join(event['unit'] for event in inside)} after the takeover"]
+
+
+KILLED: tuple[Checker, ...] = (
+    same_end,
+    recorded_once,
+    never_back,
+    only_in_flight,
+    acts_once,
+    keys_once,
+    unknown_when_cut_off,
+    no_fork,
+)
+"""What must hold after any number of kills."""
+
+
+# -- counting ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """
+    What kills cost, added up over cases.
+
+    Attributes:
+        returned_again: units that had returned, were not recorded, and ran again.
+        in_flight: tasks in flight at the kills.
+        recorded_again: recorded units that ran again.
+        back: units that ran again although a later step had begun.
+        doubled: arrivals beyond the first of each act.
+        unknown: outcomes called unknown.
+    """
+
+    kills: int = 0
+    returned_again: int = 0
+    in_flight: int = 0
+    recorded_again: int = 0
+    back: int = 0
+    doubled: int = 0
+    unknown: int = 0
+
+    def __add__(self, other: Counts) -> Counts:
+        return Counts(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(Counts)))
+
+
+def count(history: History, reference: History) -> Counts:
+    found = history.of("found")
+    expected = Counter(event["act"] for event in reference.of("arrived"))
+    arrived = Counter(event["act"] for event in history.of("arrived"))
+    kept = {unit for each in found for unit in recorded(history, each)}
+    return Counts(
+        kills=len([event for event in history if event["fatal"]]),
+        returned_again=len([unit for unit, _ in _ran_again(history) if unit not in kept]),
+        in_flight=sum(len(in_flight(history, each)) for each in found),
+        recorded_again=len(recorded_once(history, reference)),
+        back=len(never_back(history, reference)),
+        doubled=(arrived - expected).total(),
+        unknown=len(history.of("unknown")),
+    )
+
+
+# -- reading a history --------------------------------------------------------------------------------------------
+
+
+def recorded(history: History, found: Event) -> set[str]:
+    """Names of the units, begun before this look at the store, whose result it found there."""
+    done = {key for key, state in found["effects"].items() if state == "done"}
+    return {
+        event["unit"]
+        for event in history.of("enter")
+        if event.life < found.life and (event["task"] in found["tasks"] or event["key"] in done)
+    }
+
+
+def in_flight(history: History, found: Event) -> set[str]:
+    """Ids of the tasks that had begun in the newest step of the process before, and were not recorded."""
+    before = [event for event in history.of("enter") if event.life < found.life]
+    steps = {event["step"] for event in before}
+    newest = {step for step in steps if not any(earlier(step, other) for other in steps)}
+    return {e["task"] for e in before if e["step"] in newest and e["task"] not in found["tasks"]}
+
+
+def earlier(step: str, other: str) -> bool:
+    """Whether a step comes before another; one inside the other comes neither before nor after it."""
+    for mine, theirs in zip(step.split("."), other.split("."), strict=False):
+        if mine != theirs:
+            return int(mine) < int(theirs)
+    return False
+
+
+def _ran_again(history: History) -> Iterator[tuple[str, int]]:
+    """`(unit, life)`: it had returned in an earlier life (and the kill was not at its very end), and began in this."""
+    for life in history.lives[1:]:
+        back = {event["unit"] for event in history.of("exit") if event.life < life and not event["fatal"]}
+        yield from ((unit, life) for unit in {e["unit"] for e in history.of("enter", life=life)} if unit in back)
+
+
+def _step(history: History, unit: str) -> str:
+    return str(next(event["step"] for event in history.of("enter") if event["unit"] == unit))
+
+
+def _tasks(history: History, unit: str) -> set[str]:
+    return {event["task"] for event in history.of("enter") if event["unit"] == unit}
+
+
+def _is_act_of(event: Event, others: list[Event]) -> bool:
+    """An act that belongs to a unit which is counted already."""
+    mine = str(event["unit"]).startswith("act:")
+    return mine and any(o["task"] == event["task"] and not str(o["unit"]).startswith("act:") for o in others)

@@ -1,0 +1,190 @@
+"""
+Who is put to the test: something that keeps a run, driven by the one call that a user makes after a crash too.
+
+A subject opens its store in a folder, in this process, and gives a session. The harness does not know what a subject
+keeps or how; it asks for what is recorded, in words that every keeper of LangGraph runs can answer.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+from langgraph.checkpoint.base import BaseCheckpointSaver
+
+from ninelives import _langgraph
+from ninelives.chaos.faults import Faults, watch_store
+from ninelives.chaos.workload import Outside, Workload, World
+from ninelives.clock import Clock, system_clock
+from ninelives.config import Settings
+from ninelives.effects import effect, idempotency_key
+from ninelives.errors import EffectOutcomeUnknownError, NineLivesError
+from ninelives.model import ONE_USER, EffectState
+from ninelives.protect import protect
+from ninelives.saver import Saver
+from ninelives.store import Store
+from ninelives.stores import open_store
+
+T = TypeVar("T")
+
+THREAD = "t"
+KEY = "the-request"
+
+NOT_STATE = {_langgraph.ERROR, _langgraph.ERROR_SOURCE_NODE, _langgraph.INTERRUPT, _langgraph.RESUME}
+"""Channels of writes that do not make a task done."""
+
+
+class UnknownOutcome(Exception):
+    """The run stopped: the outcome of the act under this key is unknown."""
+
+    def __init__(self, name: str, key: str) -> None:
+        self.name, self.key = name, key
+        super().__init__(f"{name} ({key})")
+
+
+class Session(Protocol):
+    """A store, opened by this process, with one workload's graph on it."""
+
+    def recorded(self) -> dict[str, Any]:
+        """
+        What is recorded: `tasks` (ids of tasks whose result is), `effects` (state by key), `checkpoints` (pairs of id
+        and parent), `rows` (all that the store holds of the thread, to compare).
+        """
+
+    def ask(self) -> Any:
+        """
+        Make the one request, or go on with it: a user's program is started again as it was.
+
+        Raises:
+            UnknownOutcome: the run waits for somebody to say what became of an act.
+        """
+
+    def settle(self, key: str, *, happened: bool, result: Any) -> None:
+        """Say what became of an act."""
+
+    def values(self) -> Any:
+        """The state of the thread."""
+
+
+class Subject(Protocol):
+    name: str
+
+    def world_of(self, faults: Faults, outside: Outside) -> World:
+        """The world whose acts are declared in this subject's way."""
+
+    def open(self, folder: Path, workload: Workload, world: World) -> AbstractContextManager[Session]:
+        """Open the store in `folder`; it is closed, as at the end of a program, when the context ends."""
+
+
+def recorded_tasks(saver: BaseCheckpointSaver[Any]) -> tuple[list[str], list[tuple[str, str, str | None]]]:
+    """Of all namespaces of the thread: ids of the tasks with a result, and `(namespace, checkpoint, parent)`, newest first."""
+    tasks, checkpoints = set(), []
+    for found in saver.list({"configurable": {"thread_id": THREAD}}):
+        here = found.config["configurable"]
+        parent = found.parent_config["configurable"]["checkpoint_id"] if found.parent_config else None
+        checkpoints.append((here["checkpoint_ns"], here["checkpoint_id"], parent))
+        tasks |= {task for task, channel, _ in found.pending_writes or [] if channel not in NOT_STATE}
+    return sorted(tasks), checkpoints
+
+
+def digest(rows: Iterable[Any]) -> list[Any]:
+    """How many, and a digest of all of them together."""
+    texts = [repr(row) for row in rows]
+    return [len(texts), hashlib.sha256("\n".join(texts).encode()).hexdigest()[:16]]
+
+
+# -- ninelives ------------------------------------------------------------------------------------------------------
+
+
+class ProtectedSession:
+    """A protected graph and its store. Asking is one call, the same in the first process and in every later one."""
+
+    def __init__(self, store: Store, workload: Workload, world: World, settings: Settings) -> None:
+        self._store, self._workload = store, workload
+        self._agent: Any = protect(workload.build(world), store, name=workload.name, settings=settings)
+
+    def recorded(self) -> dict[str, Any]:
+        tasks, checkpoints = recorded_tasks(Saver(self._store))
+        acts = self._store.perform(self._store.list_effects(ONE_USER, thread_id=THREAD))
+        return {
+            "tasks": tasks,
+            "effects": {act.key: str(act.state) for act in acts},
+            "checkpoints": checkpoints,
+            "rows": self._rows(),
+        }
+
+    def _rows(self) -> dict[str, Any]:
+        store = self._store
+        held = {
+            "checkpoint": store.list_checkpoints(ONE_USER, thread_id=THREAD, ns=None, limit=10_000),
+            "effect": store.list_effects(ONE_USER, thread_id=THREAD),
+            "run": store.list_runs(ONE_USER, thread_id=THREAD),
+            "event": store.list_events(ONE_USER, THREAD, limit=100_000),
+        }
+        return {name: digest(store.perform(act)) for name, act in held.items()}
+
+    def ask(self) -> Any:
+        try:
+            return self._agent.invoke(
+                self._workload.input, thread=THREAD, idempotency_key=KEY, on_unfinished="continue"
+            )
+        except EffectOutcomeUnknownError as error:
+            raise UnknownOutcome(error.name, error.key) from error
+
+    def settle(self, key: str, *, happened: bool, result: Any) -> None:
+        state = EffectState.DONE if happened else EffectState.NOT_DONE
+        self._store.perform(
+            self._store.settle_effect(ONE_USER, key, state, result, by="the harness", why="it looked outside")
+        )
+
+    def values(self) -> Any:
+        return self._agent.get_state({"configurable": {"thread_id": THREAD}}).values
+
+
+@dataclass(frozen=True, slots=True)
+class Ninelives:
+    """
+    The real thing.
+
+    Attributes:
+        clock: the store's.
+        settings: as `ninelives.toml` would give them.
+        busy_timeout_s: how long the store waits for others; with the lease's length, the patience with a stopped writer.
+    """
+
+    name: str = "ninelives"
+    clock: Clock = system_clock
+    settings: Settings = Settings()
+    busy_timeout_s: float = 5.0
+
+    def world_of(self, faults: Faults, outside: Outside) -> World:
+        return World(faults, outside, _declared, _key)
+
+    @contextmanager
+    def open(self, folder: Path, workload: Workload, world: World) -> Iterator[ProtectedSession]:
+        """The context ends without a word to the store, as a program does."""
+        store = open_store(
+            f"sqlite:///{folder / 'store.db'}",
+            clock=self.clock,
+            lease_ttl_s=self.settings.lease.ttl_s,
+            busy_timeout_s=self.busy_timeout_s,
+        )
+        watch_store(store, world.faults)
+        yield ProtectedSession(store, workload, world, self.settings)
+
+
+NINELIVES = Ninelives()
+
+
+def _declared(act: T, *, probe: Callable[..., Any] | None = None) -> T:
+    return effect(probe=probe)(act)  # type: ignore[type-var]
+
+
+def _key() -> str | None:
+    with suppress(NineLivesError):
+        return idempotency_key()
+    return None

@@ -1,0 +1,130 @@
+"""
+What is run: a graph, one request to it, and the outside world that it acts on.
+
+The units of a workload (nodes, tools, model calls, outside acts) report themselves to the `World`; that is how the
+harness knows what has begun, what has returned, and what ran again. Each has a name of its own within the workload, and
+a *step* that orders them: `"02"` comes before `"03"`, and `"02.01"` (inside the subgraph that step 02 runs) before
+`"02.02"`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+from langchain_core.messages import BaseMessage
+from langgraph.pregel import Pregel
+
+from ninelives import _langgraph
+from ninelives.chaos.faults import Faults, around
+from ninelives.chaos.history import Recorder, read_events
+
+T = TypeVar("T")
+
+
+class Declare(Protocol):
+    """How a subject marks a function or tool as an outside act, with or without a probe."""
+
+    def __call__(self, act: T, *, probe: Callable[..., Any] | None = None) -> T: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """An act as it arrived outside: `act` is what was done, `key` under which idempotency key."""
+
+    act: str
+    key: str | None
+    result: Any
+
+
+class Outside:
+    """The outside world: it remembers each arrival, even if the caller dies the next moment."""
+
+    def __init__(self, path: Path, life: int) -> None:
+        self._path, self._recorder = path, Recorder(path, life, synced=True)
+
+    def arrive(self, act: str, key: str | None, result: Any) -> None:
+        self._recorder.write("arrived", act=act, key=key, result=result)
+
+    def arrivals(self) -> list[Arrival]:
+        return [Arrival(event["act"], event["key"], event["result"]) for event in read_events(self._path)]
+
+
+@dataclass(slots=True)
+class World:
+    """
+    What the units of a workload see of the harness.
+
+    Attributes:
+        declare: marks an outside act, in the way of the subject that is put to the test.
+        key: the idempotency key of the act that is being performed, if the subject gives one.
+    """
+
+    faults: Faults
+    outside: Outside
+    declare: Declare
+    key: Callable[[], str | None] = field(default=lambda: None)
+
+    @contextmanager
+    def unit(self, what: str, step: str) -> Iterator[None]:
+        """
+        A unit of work.
+
+        Args:
+            what: `kind:name`, such as `node:plan` or `tool:search c1`; the same unit has the same one in every process.
+            step: where it stands in the order of the workload.
+        """
+        with around(self.faults, what, step=step, task=_task_id()):
+            yield
+
+    def act(self, name: str, step: str, result: T) -> T:
+        """Act on the outside world; a unit of its own. To be called within a declared act."""
+        key = self.key()
+        with around(self.faults, f"act:{name}", step=step, task=_task_id(), key=key):
+            self.outside.arrive(name, key, result)
+        return result
+
+    def happened(self, name: str) -> Arrival | None:
+        """What a probe asks: the arrival of this act, if there was one."""
+        return next((arrival for arrival in self.outside.arrivals() if arrival.act == name), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """
+    Attributes:
+        build: makes the graph, compiled without a checkpointer.
+        input: of the one request.
+        asynchronous: driven through `ainvoke`, not `invoke`.
+    """
+
+    name: str
+    build: Callable[[World], Pregel[Any, Any, Any, Any]]
+    input: Any
+    asynchronous: bool = False
+
+
+def normalised(value: Any) -> Any:
+    """A state as JSON, without the ids that are random by design."""
+    if isinstance(value, BaseMessage):
+        return _message(value)
+    if isinstance(value, Mapping):
+        return {str(key): normalised(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [normalised(entry) for entry in value]
+    return value if isinstance(value, str | int | float | bool | None) else repr(value)
+
+
+def _message(message: BaseMessage) -> dict[str, Any]:
+    calls = [[call["id"], call["name"], call["args"]] for call in getattr(message, "tool_calls", [])]
+    told = {"type": message.type, "content": message.content, "name": message.name, "calls": calls}
+    answers = {name: getattr(message, name) for name in ("tool_call_id", "status") if hasattr(message, name)}
+    return normalised({**told, **answers})  # type: ignore[no-any-return]
+
+
+def _task_id() -> str | None:
+    task = _langgraph.current_task()
+    return task.stored_task_id if task else None

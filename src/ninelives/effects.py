@@ -1,0 +1,444 @@
+"""
+An outside act, once per key.
+
+`@effect` marks a function or a tool as an act that cannot be taken back by forgetting it: a payment, a mail. Inside a
+run its intent is durable before the call and its result after, so that a step which runs again gets the result instead
+of acting again. Cut off between the two, the outcome is *unknown*: a `probe` may ask the outside world; without one the
+run stops and a person settles it. Outside a run the plain function is called.
+
+The one window that remains is between our last check of the lease and the call itself. The receiver closes it by
+`idempotency_key()`, which stays the same for every attempt of one act.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import hashlib
+import inspect
+import logging
+import threading
+from collections import Counter
+from collections.abc import Callable, Generator, Mapping, Sequence
+from concurrent.futures import Future
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeAlias, TypeVar, overload
+from uuid import uuid4
+
+from langchain_core.tools import BaseTool
+from langgraph.errors import GraphBubbleUp
+
+from ninelives import _langgraph
+from ninelives.errors import EffectOutcomeUnknownError, LeaseLostError, NineLivesError, UnknownTypeError
+from ninelives.model import Effect, EffectState, Lease, NewEffect, Scope
+from ninelives.store import Act, Store
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True, slots=True)
+class Done(Generic[T]):
+    """A probe's answer: it happened, with this result."""
+
+    result: T
+
+
+@dataclass(frozen=True, slots=True)
+class NotDone:
+    """A probe's answer: it did not happen, and the earlier attempt can no longer make it happen."""
+
+
+@dataclass(frozen=True, slots=True)
+class Marking:
+    """
+    What is declared about an act.
+
+    `key` gives a business key from the call's arguments; `probe` takes the same arguments and asks the outside world;
+    `not_done_on` are exceptions after which it certainly did not happen.
+    """
+
+    name: str
+    key: Callable[..., str] | None = None
+    probe: Callable[..., Any] | None = None
+    not_done_on: tuple[type[BaseException], ...] = ()
+
+
+@dataclass(slots=True)
+class Journal:
+    """Where the acts of one claim are recorded; ambient while the run is driven."""
+
+    store: Store
+    lease: Lease
+    _mutex: threading.Lock = field(default_factory=threading.Lock)
+    _ordinals: dict[str, Counter[tuple[Any, ...]]] = field(default_factory=dict)
+    _in_flight: dict[str, Future[None]] = field(default_factory=dict)
+
+    def begin_task(self, task_id: str) -> None:
+        """An attempt of a task begins: its calls are counted from the start, as in every attempt before."""
+        with self._mutex:
+            self._ordinals.pop(task_id, None)
+
+    def ordinal(self, task_id: str, equals: tuple[Any, ...]) -> int:
+        """How many equal calls this attempt of the task has made before."""
+        with self._mutex:
+            counts = self._ordinals.setdefault(task_id, Counter())
+            counts[equals] += 1
+            return counts[equals] - 1
+
+    def begin(self, key: str) -> Future[None] | None:
+        """Ours to perform (None), or the future of the call in this process that is at it."""
+        with self._mutex:
+            if key in self._in_flight:
+                return self._in_flight[key]
+            self._in_flight[key] = Future()
+            return None
+
+    def end(self, key: str) -> None:
+        with self._mutex:
+            self._in_flight.pop(key).set_result(None)
+
+
+JOURNAL_KEY = "__ninelives"
+"""Entry of `config["configurable"]` that carries the journal to every node and tool, also of nested graphs."""
+
+_key: ContextVar[str | None] = ContextVar("ninelives_idempotency_key", default=None)
+
+
+def idempotency_key() -> str:
+    """
+    The key of the act that is being performed, to hand to the receiver (Stripe, SES…): equal for all its attempts.
+
+    Also inside a probe. Outside a run each call has a key of its own.
+
+    Raises:
+        NineLivesError: asked outside an `@effect` call.
+    """
+    key = _key.get()
+    if key is None:
+        raise NineLivesError("idempotency_key() was asked for outside a call of an @effect function or its probe.")
+    return key
+
+
+@overload
+def effect(act: F) -> F: ...
+@overload
+def effect(
+    *,
+    key: Callable[..., str] | None = None,
+    probe: Callable[..., Any] | None = None,
+    not_done_on: Sequence[type[BaseException]] = (),
+    name: str | None = None,
+) -> Callable[[F], F]: ...
+
+
+def effect(
+    act: Any = None,
+    *,
+    key: Callable[..., str] | None = None,
+    probe: Callable[..., Any] | None = None,
+    not_done_on: Sequence[type[BaseException]] = (),
+    name: str | None = None,
+) -> Any:
+    """
+    Mark a function, sync or async, or a LangChain tool as an outside act.
+
+    Args:
+        key: gives a business key from the arguments, such as an order id: the act happens once per key and owner,
+            whatever thread asks. Without it each tool call, or each call in a node, is an act of its own.
+        probe: takes the same arguments and returns `Done(result)` or `NotDone()`; asked when a process died in the
+            middle, and only once that process is known to be dead.
+        not_done_on: exceptions of the call after which it certainly did not happen. Any other exception leaves the
+            outcome unknown.
+        name: the act's name in keys and listings; the function's or tool's own by default. Renaming makes new keys.
+
+    Raises (from a call inside a run):
+        LeaseLostError: the run belongs to somebody else now; the act was not performed.
+        EffectOutcomeUnknownError: ends the run as interrupted; see `settle_effect`.
+    """
+
+    def mark(target: Any) -> Any:
+        marking = Marking(name or _name_of(target), key, probe, tuple(not_done_on))
+        return _marked_tool(target, marking) if isinstance(target, BaseTool) else _marked(target, marking)
+
+    return mark if act is None else mark(act)
+
+
+# -- marking ---------------------------------------------------------------------------------------------------
+
+
+def _name_of(target: Any) -> str:
+    return str(target.name if isinstance(target, BaseTool) else target.__name__)
+
+
+def _marked(act: Callable[..., Any], marking: Marking) -> Callable[..., Any]:
+    if inspect.iscoroutinefunction(act):
+
+        @functools.wraps(act)
+        async def acall(*args: Any, **kwargs: Any) -> Any:
+            return await _adrive(_flow(act, marking, args, kwargs))
+
+        return acall
+
+    @functools.wraps(act)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return _drive(_flow(act, marking, args, kwargs))
+
+    return call
+
+
+def _marked_tool(tool: BaseTool, marking: Marking) -> BaseTool:
+    """A copy of the tool whose own body is the act, so that it is one wherever the tool is called."""
+    copy = tool.model_copy()
+    bodies = [name for name in ("func", "coroutine") if callable(getattr(tool, name, None))] or ["_run", "_arun"]
+    for name in bodies:
+        # Past pydantic: a class that keeps its body in a method has no field to set.
+        object.__setattr__(copy, name, _marked(getattr(tool, name), marking))
+    return copy
+
+
+# -- one call ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """Call this function; async ones are awaited by `_adrive`."""
+
+    function: Callable[..., Any]
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    key: str
+
+
+_Step: TypeAlias = Act[Any] | _Call | Future[None]
+_Flow: TypeAlias = Generator[_Step, Any, Any]
+
+
+def _flow(act: Callable[..., Any], marking: Marking, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> _Flow:
+    """One call of a marked function, as steps that `_drive` and `_adrive` carry out."""
+    book, task = current_journal(), _langgraph.current_task()
+    if book is None or task is None:
+        return (yield _Call(act, args, kwargs, uuid4().hex))
+    new = _new_effect(act, marking, args, kwargs, book, task)
+    while (busy := book.begin(new.key)) is not None:
+        yield busy
+    try:
+        return (yield from _once(act, marking, args, kwargs, book, new))
+    except LeaseLostError as lost:
+        raise _langgraph.StopDriving(lost) from lost
+    finally:
+        book.end(new.key)
+
+
+def _once(
+    act: Callable[..., Any],
+    marking: Marking,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    book: Journal,
+    new: NewEffect,
+) -> _Flow:
+    while True:
+        found: Effect = yield book.store.open_effect(book.lease, new)
+        if found.args_digest != new.args_digest:
+            log.warning("effect %r (key %s) was recorded with other arguments; its record counts", new.name, new.key)
+        if found.fresh:
+            return (yield from _perform(act, marking, args, kwargs, book, found))
+        if found.state is EffectState.DONE:
+            return found.result
+        answer = yield from _ask(marking, args, kwargs, found)
+        scope, by = Scope(book.lease.owner), "probe"
+        if isinstance(answer, Done):
+            why = "the probe found it done"
+            yield book.store.settle_effect(scope, new.key, EffectState.DONE, answer.result, by=by, why=why)
+        else:
+            why = "the probe found it not done"
+            yield book.store.settle_effect(scope, new.key, EffectState.NOT_DONE, None, by=by, why=why)
+
+
+def _perform(
+    act: Callable[..., Any],
+    marking: Marking,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    book: Journal,
+    found: Effect,
+) -> _Flow:
+    """The act itself, after its intent was recorded under a lease that still stood."""
+
+    def end(state: EffectState, result: Any = None, why: str | None = None) -> Act[Effect]:
+        return book.store.finish_effect(book.lease, found, state, result, why=why)
+
+    try:
+        result = yield _Call(act, args, kwargs, found.key)
+    except GraphBubbleUp:
+        # It asks (interrupt) or is being stopped before it acted; the next attempt begins again.
+        yield end(EffectState.NOT_DONE, why="it stopped to ask")
+        raise
+    except marking.not_done_on as error:
+        yield end(EffectState.NOT_DONE, why=repr(error))
+        raise
+    except Exception as error:
+        yield end(EffectState.UNKNOWN, why=f"the call raised {error!r}")
+        raise
+    try:
+        ending = end(EffectState.DONE, result)
+    except UnknownTypeError as error:
+        yield end(EffectState.UNKNOWN, why=f"it was done, but its result cannot be stored: {error}")
+        raise
+    yield ending
+    return result
+
+
+def _ask(marking: Marking, args: tuple[Any, ...], kwargs: Mapping[str, Any], found: Effect) -> _Flow:
+    """
+    What became of an act whose outcome is unknown.
+
+    An attempt that reported its own end (`by` is set) is over; any other may go on for as long as its process lives.
+    """
+    over = found.by is not None or not found.holder_alive
+    why = found.why or "an earlier attempt in this process was cut off"
+    if marking.probe is None or not over:
+        if not over:
+            why = f"{why}, and that process may still be at it"
+        raise _langgraph.StopDriving(EffectOutcomeUnknownError(found.name, found.key, why))
+    answer = yield _Call(marking.probe, args, kwargs, found.key)
+    if not isinstance(answer, Done | NotDone):
+        raise NineLivesError(f"the probe of effect {found.name!r} returned {answer!r}; it must be Done(…) or NotDone().")
+    return answer
+
+
+# -- carrying out the steps ------------------------------------------------------------------------------------------
+
+
+def current_journal() -> Journal | None:
+    """The journal of the run that this code is driven by; None outside a run of ours."""
+    found = _langgraph.ambient_entry(JOURNAL_KEY)
+    return found if isinstance(found, Journal) else None
+
+
+def call_key(what: str) -> str | None:
+    """
+    A key for a call of `what` that is made in a node or tool of a run of ours: the effect's own inside an effect, else
+    one of the place. None outside a run.
+    """
+    book, task = current_journal(), _langgraph.current_task()
+    if book is None or task is None:
+        return None
+    equals = (task.path, task.tool_call_id, what)
+    return _key.get() or f"nl-{_hash(task.thread_id, task.stored_task_id, *equals, book.ordinal(task.stored_task_id, equals))}"
+
+
+def _drive(flow: _Flow) -> Any:
+    """The steps, one after the other; what a step raises is raised in the flow."""
+    try:
+        step = next(flow)
+        while True:
+            try:
+                answer = _carry_out(step)
+            except BaseException as error:
+                step = flow.throw(error)
+            else:
+                step = flow.send(answer)
+    except StopIteration as end:
+        return end.value
+
+
+async def _adrive(flow: _Flow) -> Any:
+    try:
+        step = next(flow)
+        while True:
+            try:
+                answer = await _acarry_out(step)
+            except BaseException as error:
+                step = flow.throw(error)
+            else:
+                step = flow.send(answer)
+    except StopIteration as end:
+        return end.value
+
+
+def _carry_out(step: _Step) -> Any:
+    if isinstance(step, _Call):
+        token = _key.set(step.key)
+        try:
+            return step.function(*step.args, **step.kwargs)
+        finally:
+            _key.reset(token)
+    if isinstance(step, Future):
+        return step.result()
+    book = current_journal()
+    assert book is not None
+    return book.store.perform(step)
+
+
+async def _acarry_out(step: _Step) -> Any:
+    if isinstance(step, _Call):
+        token = _key.set(step.key)
+        try:
+            result = step.function(*step.args, **step.kwargs)
+            return await result if inspect.isawaitable(result) else result
+        finally:
+            _key.reset(token)
+    if isinstance(step, Future):
+        return await asyncio.wrap_future(step)
+    book = current_journal()
+    assert book is not None
+    return await book.store.aperform(step)
+
+
+# -- keys --------------------------------------------------------------------------------------------------------
+
+
+def _new_effect(
+    act: Callable[..., Any],
+    marking: Marking,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    book: Journal,
+    task: _langgraph.TaskInfo,
+) -> NewEffect:
+    """
+    The act's key. Its place is the task (the same in every process that resumes it), then the tool call, or, where a
+    node acts by itself, name and arguments; then how many equal ones came before.
+    """
+    digest = _args_digest(act, args, kwargs, book)
+    equals = (task.path, task.tool_call_id or digest.hex(), marking.name)
+    ordinal = book.ordinal(task.stored_task_id, equals)
+    place = _hash(task.thread_id, task.stored_task_id, *equals, ordinal)
+    own = marking.key(*args, **kwargs) if marking.key else None
+    return NewEffect(
+        key=f"nl-{place}" if own is None else f"own:{marking.name}:{own}",
+        name=marking.name,
+        checkpoint_id=task.checkpoint_id,
+        ns=task.checkpoint_ns,
+        node=task.path[-1] if task.path else "",
+        task_id=task.stored_task_id,
+        call_id=task.tool_call_id,
+        ordinal=ordinal,
+        args_digest=digest,
+        lineage=_hash(*equals, ordinal),
+    )
+
+
+def _args_digest(
+    act: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any], book: Journal
+) -> bytes:
+    """A digest of the arguments by name; one that cannot be stored (a client, a runtime) counts by its type."""
+    named = inspect.signature(act).bind(*args, **kwargs).arguments
+    digests = [_digest(name, value, book) for name, value in sorted(named.items())]
+    return hashlib.blake2b(b"".join(digests), digest_size=16).digest()
+
+
+def _digest(name: str, value: Any, book: Journal) -> bytes:
+    try:
+        return book.store.request_digest([name, value])
+    except NineLivesError:
+        return book.store.request_digest([name, f"{type(value).__module__}.{type(value).__qualname__}"])
+
+
+def _hash(*parts: Any) -> str:
+    return hashlib.blake2b(repr(parts).encode(), digest_size=16).hexdigest()

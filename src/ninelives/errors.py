@@ -1,0 +1,208 @@
+"""
+Everything that can go wrong for a user, by what the caller can do about it.
+
+Each error carries its facts as fields; its text says what happened, then what to do. Nothing is lost when one is
+raised: an act that raises has left the store as it was, unless its docstring says otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+
+class NineLivesError(Exception):
+    """Base of all our errors."""
+
+
+# -- stop ------------------------------------------------------------------------------------------------------
+
+
+class LeaseLostError(NineLivesError):
+    """Another worker owns the run now, or it was closed. Nothing was written; drop the run."""
+
+    def __init__(self, run_id: str, epoch: int) -> None:
+        self.run_id, self.epoch = run_id, epoch
+        super().__init__(
+            f"run {run_id!r} has moved past epoch {epoch}; nothing was written. Drop the run and claim another."
+        )
+
+
+class WorkerLostError(NineLivesError):
+    """The worker's own lease ended. It is never revived: register anew."""
+
+    def __init__(self, worker_id: str) -> None:
+        self.worker_id = worker_id
+        super().__init__(f"the lease of worker {worker_id!r} has ended. Stop its runs and register anew.")
+
+
+# -- try later -------------------------------------------------------------------------------------------------
+
+
+class StoreUnavailableError(NineLivesError):
+    """The store could not be reached or stayed locked. It is not known whether the last act took."""
+
+
+class ThreadBusyError(NineLivesError):
+    """A live run holds the thread."""
+
+    def __init__(self, thread_id: str, run_id: str, holder: str = "") -> None:
+        self.thread_id, self.run_id, self.holder = thread_id, run_id, holder
+        by = f" by {holder}" if holder else ""
+        super().__init__(
+            f"thread {thread_id!r} is being advanced by run {run_id!r}{by}; nothing was changed."
+            " Call again later, or pass wait_s= to wait for it."
+        )
+
+
+# -- change the call -------------------------------------------------------------------------------------------
+
+
+class MissingThreadError(NineLivesError):
+    """A call that must be kept names no thread."""
+
+    def __init__(self, why: str | None = None) -> None:
+        super().__init__(
+            why
+            or 'no thread was named; nothing ran. Pass thread="some-id" (or config["configurable"]["thread_id"]),'
+            ' or thread="new" for a fresh one, or ephemeral=True to protect() to run without saving.'
+        )
+
+
+class NoCheckpointFoundError(NineLivesError):
+    """The thread (or checkpoint) that the call names is not there, and making it silently would lose work."""
+
+    def __init__(self, thread_id: str, *, near: Sequence[str] = (), why: str = "is not known") -> None:
+        self.thread_id, self.near = thread_id, tuple(near)
+        hint = f" Did you mean {', '.join(map(repr, near))}?" if near else ""
+        super().__init__(f"thread {thread_id!r} {why}; nothing ran.{hint}")
+
+
+class UnfinishedRunError(NineLivesError):
+    """The thread's last run is not finished, and the call did not say what is to become of it."""
+
+    def __init__(self, unfinished: Any) -> None:
+        self.unfinished = unfinished
+        super().__init__(str(unfinished))
+
+
+class InvalidDecisionError(NineLivesError):
+    """The answer fits no pending question. Nothing was changed."""
+
+    def __init__(self, why: str, pending: Sequence[str] = ()) -> None:
+        self.pending = tuple(pending)
+        tail = f" Pending: {', '.join(map(repr, pending))}." if pending else " Nothing is pending."
+        super().__init__(f"{why}; nothing was changed.{tail}")
+
+
+class IdempotencyMismatchError(NineLivesError):
+    """The idempotency key was used before, with another request."""
+
+    def __init__(self, key: str, run_id: str) -> None:
+        self.key, self.run_id = key, run_id
+        super().__init__(
+            f"idempotency key {key!r} belongs to run {run_id!r}, which was made with another request; nothing ran."
+            " Use a new key for a new request."
+        )
+
+
+class DivergentStateError(NineLivesError):
+    """A lost compare-and-set: somebody else has extended the checkpoint that this write names as its parent."""
+
+    def __init__(self, thread_id: str, what: str, head: str | None = None) -> None:
+        self.thread_id, self.head = thread_id, head
+        now = f" The head is now {head!r}." if head else ""
+        super().__init__(f"thread {thread_id!r}: {what}; nothing was written.{now} Read the thread again and decide.")
+
+
+class UnknownTypeError(NineLivesError):
+    """A value whose type could not be loaded again (when written), or may not be (when read)."""
+
+    def __init__(self, path: str, type_name: str, why: str = "is not a type that may be stored") -> None:
+        self.path, self.type_name = path, type_name
+        super().__init__(
+            f"{path or 'the value'}: {type_name} {why}. Name it in the graph's state schema, or allow it:"
+            f' [state] allow = ["{type_name}"] in ninelives.toml, or protect(..., allow=[TheClass]).'
+        )
+
+
+class MissingEntryError(NineLivesError):
+    """A config or context entry is neither allowed to be stored nor supplied anew, so a later process would lack it."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self.names = tuple(names)
+        listed = ", ".join(map(repr, names))
+        super().__init__(
+            f"the call needs {listed}, which the first call used and which was not stored. Pass it again, allow it with"
+            " [config] store = [...], or name a function that supplies it with [config.supply] in ninelives.toml."
+        )
+
+
+# -- change the setup ------------------------------------------------------------------------------------------
+
+
+class ConfigError(NineLivesError):
+    """A setting is wrong: which, where, and what is allowed."""
+
+
+class GraphChangedError(NineLivesError):
+    """The thread cannot go on with this graph: it belongs to another, or a part that it waits at is gone."""
+
+    def __init__(self, thread_id: str, why: str) -> None:
+        self.thread_id = thread_id
+        super().__init__(
+            f"thread {thread_id!r}: {why}; nothing ran. Go on with the graph that made it, or start over or abandon."
+        )
+
+
+class SchemaVersionError(NineLivesError):
+    """The store was made by a newer ninelives than this one."""
+
+    def __init__(self, found: int, known: int) -> None:
+        self.found, self.known = found, known
+        super().__init__(
+            f"the store has schema version {found}; this program knows up to {known}. Upgrade ninelives, nothing was"
+            " changed."
+        )
+
+
+class UnsupportedVersionError(NineLivesError):
+    """The installed LangGraph lacks something that we build on."""
+
+
+# -- fetch a person --------------------------------------------------------------------------------------------
+
+
+class StoreCorruptError(NineLivesError):
+    """Bytes in the store are not what was written."""
+
+
+class EffectOutcomeUnknownError(NineLivesError):
+    """
+    An outside act was cut off: nobody knows whether it happened. It is not repeated.
+
+    Settle it with what really happened (`settle_effect`), then continue the run.
+    """
+
+    def __init__(self, name: str, key: str, why: str = "the process died between asking and answer") -> None:
+        self.name, self.key = name, key
+        super().__init__(
+            f"the outcome of effect {name!r} (key {key!r}) is unknown: {why}. It was not repeated. Find out whether it"
+            " happened, record that with settle_effect(), and continue the run."
+        )
+
+
+class LackOfSnapshotFrequency(NineLivesError):  # noqa: N818 - the name that people search for
+    """A DeltaChannel's chain cannot be rebuilt: an ancestor or a snapshot is missing."""
+
+
+class SuspendTimeoutError(NineLivesError):
+    """An interrupt's deadline has passed."""
+
+
+class RunQuarantinedError(NineLivesError):
+    """A run was set aside because it kept killing its worker."""
+
+
+class BudgetExceededError(NineLivesError):
+    """A run has spent a budget; it waits for a person."""

@@ -1,0 +1,161 @@
+"""
+Holding a claim: being known as alive, noticing in time when we no longer are.
+
+A `Keeper` is this process's membership in one store: one worker row, one operating-system lock, one thread that renews
+the lease whatever the event loop does (a tool that blocks the loop must not look dead). The lease is trusted from the
+moment its renewal was *asked* for, less a margin, so that a slow answer cannot stretch it. A worker whose lease has
+ended is never revived: it registers anew, under a new id.
+
+Source: the trust window, as in River's leader election.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import threading
+import time
+import weakref
+from dataclasses import dataclass
+from uuid import uuid4
+
+from ninelives.errors import LeaseLostError, StoreUnavailableError, WorkerLostError
+from ninelives.model import Lease, WorkerLease
+from ninelives.store import Store
+
+log = logging.getLogger(__name__)
+
+MARGIN = 0.1
+"""Part of the lease's length by which we stop trusting it early."""
+
+
+class Keeper:
+    """
+    Keeps one worker of this process alive in one store.
+
+    Args:
+        ttl_s: seconds that a renewal lasts; leave room for three missed heartbeats.
+        heartbeat_s: seconds between two renewals.
+    """
+
+    def __init__(self, store: Store, *, ttl_s: float = 6.0, heartbeat_s: float = 1.5) -> None:
+        self.store, self._ttl_s, self._heartbeat_s = store, ttl_s, heartbeat_s
+        self._mutex = threading.Lock()
+        self._worker: WorkerLease | None = None
+        self._trusted_until = 0.0
+        self._pid = os.getpid()
+        self._stop = threading.Event()
+
+    def worker(self) -> WorkerLease:
+        """
+        This process's worker, registered now if it was not or its lease has ended.
+
+        Raises:
+            StoreUnavailableError: it could not be registered.
+        """
+        with self._mutex:
+            if os.getpid() != self._pid:
+                raise StoreUnavailableError(
+                    "this store was opened before the process forked; nothing was written. Open one in the child."
+                )
+            if self._worker is None or time.monotonic() >= self._trusted_until:
+                self._register()
+            assert self._worker is not None
+            return self._worker
+
+    def trusts(self, worker_id: str) -> bool:
+        """Whether that worker is ours and its lease still stands, by what this process knows."""
+        worker = self._worker
+        return worker is not None and worker.worker_id == worker_id and time.monotonic() < self._trusted_until
+
+    def bury_the_dead(self) -> None:
+        """Tell the store of neighbours whose process has died, so that nobody waits for their lease to end."""
+        for worker_id in self.store.dead_workers(self.store.perform(self.store.list_workers())):
+            self.store.perform(self.store.bury_worker(worker_id))
+
+    def close(self) -> None:
+        """Leave: the worker is buried, its lock dropped. Runs that it still has are cut off."""
+        self._stop.set()
+        with self._mutex:
+            if self._worker is not None:
+                self._leave(self._worker.worker_id)
+                self._worker = None
+
+    def _register(self) -> None:
+        former, self._worker = self._worker, None
+        if former is not None:
+            self._leave(former.worker_id)
+        worker_id = uuid4().hex
+        self.store.hold_worker_lock(worker_id)
+        asked = time.monotonic()
+        self._worker = self.store.perform(
+            self.store.register_worker(worker_id, host=socket.gethostname(), pid=os.getpid(), ttl_s=self._ttl_s)
+        )
+        self._trust_from(asked)
+        self._stop.set()
+        self._stop = threading.Event()
+        beat = threading.Thread(
+            target=_beat, args=(weakref.ref(self), self._worker, self._stop, self._heartbeat_s), daemon=True
+        )
+        beat.name = "ninelives-heartbeat"
+        beat.start()
+
+    def _leave(self, worker_id: str) -> None:
+        try:
+            self.store.perform(self.store.bury_worker(worker_id))
+        except StoreUnavailableError as error:
+            log.warning("worker %s could not sign off (%s); its lease will run out", worker_id, error)
+        self.store.drop_worker_lock(worker_id)
+
+    def _trust_from(self, asked: float) -> None:
+        self._trusted_until = asked + self._ttl_s * (1 - MARGIN)
+
+    def _renew(self, worker: WorkerLease) -> bool:
+        """One heartbeat; False when the worker is no more."""
+        asked = time.monotonic()
+        try:
+            self.store.perform(self.store.renew_worker(worker, ttl_s=self._ttl_s))
+        except WorkerLostError:
+            log.warning("the lease of worker %s has ended while it was away", worker.worker_id)
+            self._trusted_until = 0.0
+            return False
+        except StoreUnavailableError as error:
+            log.warning("heartbeat of worker %s failed (%s); trying again", worker.worker_id, error)
+            return True
+        if self._worker is worker:
+            self._trust_from(asked)
+        return True
+
+
+def _beat(keeper: weakref.ref[Keeper], worker: WorkerLease, stop: threading.Event, every_s: float) -> None:
+    while not stop.wait(every_s):
+        alive = keeper()
+        if alive is None or not alive._renew(worker):
+            return
+        del alive
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A lease together with the keeper that keeps it: what a run is driven under."""
+
+    lease: Lease
+    keeper: Keeper
+
+    @property
+    def store(self) -> Store:
+        return self.keeper.store
+
+    def check(self) -> None:
+        """
+        Make sure that the run is still ours: asked before every node and tool call.
+
+        Asks what this process knows first, then the store: after a pause of the whole machine only the store can tell.
+
+        Raises:
+            LeaseLostError: it is not, or nobody can be sure.
+        """
+        if self.keeper.trusts(self.lease.worker_id) and self.store.perform(self.store.holds(self.lease)):
+            return
+        raise LeaseLostError(self.lease.run_id, self.lease.epoch)

@@ -1,0 +1,364 @@
+"""
+The records that the store gives out, and the rules about them that need no store.
+
+All are frozen; moments end in `_at` (UTC seconds by the store's clock), lengths of time in `_s`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Literal
+
+Owner = str
+"""Whose thread it is; `''` where there is one user."""
+
+
+class RunStatus(StrEnum):
+    QUEUED = "queued"
+    RUNNING = "running"
+    RETRYING = "retrying"
+    INTERRUPTED = "interrupted"
+    DONE = "done"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    ABANDONED = "abandoned"
+    EXPIRED = "expired"
+    QUARANTINED = "quarantined"
+
+
+CLOSED = frozenset({RunStatus.DONE, RunStatus.CANCELLED, RunStatus.ABANDONED, RunStatus.EXPIRED})
+"""A thread whose newest run is in one of these takes new input without a question."""
+
+Driver = Literal["caller", "worker", "edit"]
+"""Who advances the run: the process that called, any worker, or one state edit (`update_state`, prune)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Whose rows an act may see: one owner's, or (`owner=None`) the whole store's."""
+
+    owner: Owner | None = ""
+
+
+SYSTEM = Scope(None)
+ONE_USER = Scope("")
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerLease:
+    """A process's right to be believed alive until `expires_at`."""
+
+    worker_id: str
+    expires_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Worker:
+    worker_id: str
+    host: str
+    pid: int
+    started_at: float
+    expires_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Thread:
+    owner: Owner
+    thread_id: str
+    graph: str
+    state: Literal["open", "moved", "erased"]
+    created_at: float
+    updated_at: float
+    thread_no: int = field(repr=False)
+    checkpoints: int = 0
+    bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What a run has cost so far; counts across crashes."""
+
+    steps: int = 0
+    model_calls: int = 0
+    tokens_in: int = 0
+    tokens_out: int = 0
+    tool_calls: int = 0
+    active_s: float = 0.0
+
+    def __add__(self, other: Usage) -> Usage:
+        return Usage(*(a + b for a, b in zip(self._values(), other._values(), strict=True)))  # type: ignore[arg-type]
+
+    def __bool__(self) -> bool:
+        return any(self._values())
+
+    def _values(self) -> tuple[float, ...]:
+        return (self.steps, self.model_calls, self.tokens_in, self.tokens_out, self.tool_calls, self.active_s)
+
+
+NO_USAGE = Usage()
+
+
+@dataclass(frozen=True, slots=True)
+class RunSpec:
+    """
+    A run request, complete enough for another process to carry it out.
+
+    `withheld` names the config and context entries (`context.name`) that the call used and that may not be stored: a
+    later process must be given them again. `from_base`: begin at the run's `base`, not at the head.
+    """
+
+    input: Any = None
+    configurable: Mapping[str, Any] = field(default_factory=dict)
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    context: Any = None
+    recursion_limit: int | None = None
+    interrupt_before: Sequence[str] | Literal["*"] | None = None
+    interrupt_after: Sequence[str] | Literal["*"] | None = None
+    withheld: tuple[str, ...] = ()
+    from_base: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """
+    One request to advance a thread until it ends, fails or interrupts.
+
+    `continues` names the run whose question this one answers; the first of such a chain is `chain`. `base` is the
+    checkpoint that was head when the chain began (None: the thread was empty): where a start-over begins.
+    """
+
+    run_id: str
+    owner: Owner
+    thread_id: str
+    graph: str
+    status: RunStatus
+    driver: Driver
+    spec: RunSpec
+    chain: str
+    continues: str | None
+    replaces: str | None
+    base: str | None
+    key: str | None
+    request: bytes
+    attempt: int
+    epoch: int
+    worker_id: str | None
+    worker_alive: bool
+    cause: str | None
+    last_checkpoint: str | None
+    usage: Usage
+    created_at: float
+    updated_at: float
+    seq: int
+    run_no: int = field(repr=False)
+
+    @property
+    def held(self) -> bool:
+        """A live process is advancing it now."""
+        return self.status is RunStatus.RUNNING and self.worker_alive
+
+    @property
+    def cut_off(self) -> bool:
+        """It was running, or was let go at a step boundary, and no process has it."""
+        return not self.held and self.status in (RunStatus.RUNNING, RunStatus.QUEUED, RunStatus.RETRYING)
+
+    @property
+    def unfinished(self) -> bool:
+        """A new input on this thread would drop something: it is cut off, failed, or waits for an answer."""
+        return self.status not in CLOSED and self.driver != "edit"
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """A claim: one worker's right to advance one run. `(run_id, epoch)` goes with every write."""
+
+    run_id: str
+    epoch: int
+    owner: Owner
+    thread_id: str
+    worker_id: str
+    run_no: int = field(repr=False)
+    thread_no: int = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """What became of a run request: `lease` is None where it had been made before (`run` says how it stands)."""
+
+    run: Run
+    lease: Lease | None
+    created: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """What `on_start=` is told, after the run was committed and before its first node."""
+
+    thread_id: str
+    run_id: str
+    created: bool
+
+
+@dataclass(frozen=True, slots=True)
+class NewRun:
+    """A request to be admitted. `request` is its digest: the same key with another digest is refused."""
+
+    run_id: str
+    thread_id: str
+    graph: str
+    spec: RunSpec
+    request: bytes = b""
+    key: str | None = None
+    driver: Driver = "caller"
+    may_create: bool = False
+    closes: str | None = None
+    replaces: str | None = None
+    base: str | None = None
+    take_head_as_base: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class StoredCheckpoint:
+    """
+    One checkpoint with what was written under it.
+
+    `writes` are `(task_id, channel, value)`, in the order in which a superstep applies them (path, id, index).
+    """
+
+    thread_id: str
+    ns: str
+    checkpoint_id: str
+    parent_id: str | None
+    checkpoint: dict[str, Any]
+    metadata: dict[str, Any]
+    writes: list[tuple[str, str, Any]]
+    seq: int
+    run_id: str | None
+    graph_fp: str | None
+    created_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Unfinished:
+    """What is unfinished on a thread, what it has cost, and what would run again: shown before anybody chooses."""
+
+    run: Run
+    questions: tuple[Interrupt, ...] = ()
+    would_run_again: tuple[str, ...] = ()
+    usage: Usage = Usage()
+    unknown_effects: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        if self.questions:
+            asked = ", ".join(f"{q.interrupt_id!r}: {q.payload!r}" for q in self.questions)
+            return (
+                f"thread {self.run.thread_id!r} waits for an answer ({asked}); nothing ran."
+                " Answer it with Command(resume=...), or pass on_unfinished='start_over' or 'abandon'."
+            )
+        again = f" {', '.join(self.would_run_again)} would run again." if self.would_run_again else ""
+        why = f" ({self.run.cause})" if self.run.cause else ""
+        return (
+            f"thread {self.run.thread_id!r} has an unfinished run {self.run.run_id!r}: "
+            f"{'cut off' if self.run.cut_off else self.run.status}{why}, after {self.usage.steps} steps,"
+            f" {self.usage.model_calls} model calls and {self.usage.tokens_in + self.usage.tokens_out} tokens.{again}"
+            " Nothing ran. Choose on_unfinished='continue', 'start_over' or 'abandon'."
+        )
+
+
+class EffectState(StrEnum):
+    INTENT = "intent"
+    DONE = "done"
+    NOT_DONE = "not_done"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """
+    An outside act under its key.
+
+    `fresh` is True for the one caller that may now perform it. `holder_alive`: the process that asked is not known to
+    be dead (a stopped one is not), so it may still be at it.
+    """
+
+    key: str
+    name: str
+    owner: Owner
+    thread_id: str
+    run_id: str | None
+    epoch: int
+    state: EffectState
+    result: Any
+    attempt: int
+    args_digest: bytes
+    call_id: str | None
+    by: str | None
+    why: str | None
+    created_at: float
+    settled_at: float | None
+    holder_alive: bool
+    effect_no: int = field(repr=False)
+    fresh: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class NewEffect:
+    key: str
+    name: str
+    checkpoint_id: str
+    ns: str
+    node: str
+    task_id: str
+    call_id: str | None
+    ordinal: int
+    args_digest: bytes
+    lineage: str
+
+
+class InterruptState(StrEnum):
+    PENDING = "pending"
+    ANSWERED = "answered"
+    WITHDRAWN = "withdrawn"
+
+
+@dataclass(frozen=True, slots=True)
+class Interrupt:
+    """One question that the graph asked; `ask_no` grows when the same place asks again."""
+
+    interrupt_id: str
+    ask_no: int
+    thread_id: str
+    ns: str
+    task_id: str
+    run_id: str | None
+    checkpoint_id: str
+    payload: Any
+    state: InterruptState
+    asked_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """The answer to one question: who, when, by which channel."""
+
+    interrupt_id: str
+    ask_no: int
+    value: Any
+    actor: str
+    channel: str
+    decided_at: float
+    run_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One thing that a watcher is told, numbered within its thread from 1."""
+
+    seq: int
+    kind: str
+    run_id: str | None
+    attempt: int | None
+    ref: str | None
+    at: float

@@ -1,0 +1,189 @@
+"""
+`protect`: an existing graph, safe against being killed, in this process and without any service.
+
+    agent = protect(graph, "sqlite:///agents.db", name="researcher")
+    agent.invoke({"messages": [...]}, thread="user_42")
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import logging
+import os
+import threading
+import warnings
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import Any, TypeVar
+
+from langgraph.pregel import Pregel
+
+from ninelives import _langgraph
+from ninelives.config import Settings
+from ninelives.effects import current_journal
+from ninelives.errors import ConfigError
+from ninelives.lease import Keeper
+from ninelives.protect.admission import IfMissing, OnUnfinished, Protection
+from ninelives.protect.graph import ATTRIBUTE, protected_class
+from ninelives.runner import Plan
+from ninelives.saver import Saver
+from ninelives.store import Store
+from ninelives.stores import open_store
+
+log = logging.getLogger(__name__)
+
+G = TypeVar("G", bound=Pregel[Any, Any, Any, Any])
+
+_keepers: dict[tuple[int, str], Keeper] = {}
+_named: dict[tuple[int, str, str], str] = {}
+_mutex = threading.Lock()
+
+
+def protect(
+    graph: G | Callable[[], G],
+    store: str | Store | None = None,
+    *,
+    name: str | None = None,
+    owner: str = "",
+    on_unfinished: OnUnfinished = "ask",
+    if_missing: IfMissing = "create",
+    wait_s: float = 0.0,
+    allow: Iterable[type] = (),
+    keep: Iterable[str] = (),
+    supply: Mapping[str, Callable[[], Any]] | None = None,
+    replace_saver: bool = False,
+    ephemeral: bool = False,
+    settings: Settings | None = None,
+) -> G:
+    """
+    Make a compiled graph survive its process.
+
+    Args:
+        graph: a compiled graph, or a function that makes one.
+        store: a URL (`sqlite:///agents.db`), an open store, or None for the one of `ninelives.toml` or
+            `NINELIVES_STORE` (`sqlite:///ninelives.db` by default).
+        name: what threads know the graph by; needed where several unnamed graphs share a store.
+        owner: whose threads; `''` where there is one user.
+        on_unfinished, if_missing, wait_s: defaults for the calls; see `ProtectedCalls`.
+        allow: further classes that may be in the state, beside those that its schema names.
+        keep: names of `configurable` and `context` entries that may be stored with a run.
+        supply: functions that give an entry anew in each process: the place for secrets.
+        replace_saver: the graph has a checkpointer compiled in; leave it aside.
+        ephemeral: run without saving anything.
+
+    Returns:
+        A graph of a subclass of the graph's own class. The original is not changed.
+
+    Raises:
+        ConfigError: a saver is compiled in, a name is missing, a setting is wrong.
+        UnsupportedVersionError: the installed LangGraph lacks something that we build on.
+        StoreUnavailableError, StoreCorruptError, SchemaVersionError: as `open_store`.
+    """
+    _langgraph.check_version()
+    settings = settings or Settings.load()
+    compiled = _compiled(graph, replace_saver=replace_saver)
+    keeper = _keeper(store if store is not None else settings.store, settings)
+    keeper.store.allow_types(*_langgraph.schema_types(compiled), *allow, *map(imported, settings.state.allow))
+    supply = supply if supply is not None else {k: imported(v) for k, v in settings.config.supply.items()}
+    new_executor = partial(_langgraph.RunExecutor, settings.run.sync_threads, token=_run_of_caller)
+    executor = new_executor()
+    plan = Plan(
+        graph=_langgraph.prepared(compiled, executor),
+        name=name or compiled.get_name(),
+        fingerprint=_langgraph.fingerprint(compiled),
+        executor=executor,
+        keep=frozenset(keep) | frozenset(settings.config.store),
+    )
+    _must_be_told_apart(plan, keeper.store, named=name is not None)
+    keeper.store.perform(keeper.store.note_graph(plan.fingerprint, plan.name, _langgraph.describe_graph(compiled)))
+    log.info("graph %r keeps its threads in %s (%s)", plan.name, keeper.store.url, keeper.store.durability)
+    protection = Protection(plan, keeper, owner, on_unfinished, if_missing, wait_s, supply, new_executor, ephemeral)
+    protected = copy.copy(compiled)
+    protected.__class__ = protected_class(type(compiled))
+    protected.checkpointer = None if ephemeral else Saver(keeper.store, owner=owner, keep=plan.keep)
+    protected.__dict__[ATTRIBUTE] = protection
+    return protected
+
+
+def imported(place: str) -> Any:
+    """
+    What a setting names as `module:name`.
+
+    Raises:
+        ConfigError: there is no such thing.
+    """
+    module, _, attribute = place.partition(":")
+    try:
+        found: Any = __import__(module, fromlist=["_"])
+        for part in attribute.split("."):
+            found = getattr(found, part)
+    except (ImportError, AttributeError) as error:
+        raise ConfigError(f"{place!r} in ninelives.toml cannot be imported: {error}.") from error
+    return found
+
+
+def _compiled(graph: Any, *, replace_saver: bool) -> Any:
+    compiled = graph if isinstance(graph, Pregel) else graph() if callable(graph) else graph
+    if inspect.isawaitable(compiled) or not isinstance(compiled, Pregel):
+        if inspect.iscoroutine(compiled):
+            compiled.close()
+        raise ConfigError(
+            f"protect() takes a compiled graph or a plain function that returns one, not {type(compiled).__name__};"
+            " call .compile() on a StateGraph first."
+        )
+    if ATTRIBUTE in compiled.__dict__:
+        raise ConfigError("the graph is protected already; protect the plain graph.")
+    if compiled.checkpointer not in (None, False) and not replace_saver:
+        raise ConfigError(
+            f"the graph has a {type(compiled.checkpointer).__name__} compiled in, which would not be used; compile it"
+            " without a checkpointer, or pass replace_saver=True."
+        )
+    return compiled
+
+
+def _keeper(store: str | Store, settings: Settings) -> Keeper:
+    """One keeper per store and process: protecting two graphs makes one worker, not two."""
+    if isinstance(store, Store):
+        key = f"open store {id(store)}"
+    elif store == "memory://":
+        _warn_of_memory(settings)
+        key = f"memory {len(_keepers)}"
+    else:
+        key = store if ":////" in store else f"{os.getcwd()} {store}"
+    with _mutex:
+        place = (os.getpid(), key)
+        if place not in _keepers:
+            opened = store if isinstance(store, Store) else _open(store, settings)
+            _keepers[place] = Keeper(opened, ttl_s=settings.lease.ttl_s, heartbeat_s=settings.lease.heartbeat_s)
+        return _keepers[place]
+
+
+def _open(url: str, settings: Settings) -> Store:
+    own = {"synchronous": settings.sqlite.synchronous, "busy_timeout_s": settings.sqlite.busy_timeout_s}
+    return open_store(url, **own, lease_ttl_s=settings.lease.ttl_s)
+
+
+def _warn_of_memory(settings: Settings) -> None:
+    if settings.production:
+        raise ConfigError("memory:// keeps nothing and production is on; name a store that lasts.")
+    warnings.warn("memory:// is for trying out: all threads are gone when this process ends.", stacklevel=4)
+
+
+def _must_be_told_apart(plan: Plan, store: Store, *, named: bool) -> None:
+    place = (os.getpid(), store.url, plan.name)
+    with _mutex:
+        known = _named.setdefault(place, plan.fingerprint)
+    if known != plan.fingerprint and not named:
+        raise ConfigError(
+            f"two different graphs would both be known as {plan.name!r} in {store.url}, and take each other's threads;"
+            " give each a name=."
+        )
+
+
+def _run_of_caller() -> str | None:
+    book = current_journal()
+    return book.lease.run_id if book else None
+
+
+__all__ = ["protect"]

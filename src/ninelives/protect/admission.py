@@ -1,0 +1,368 @@
+"""
+What a call on a thread leads to, before anything is driven: a new run, an old one continued, a recorded result.
+
+**Continue, start over, abandon** are decided here, once, for the library and the command line alike. A run's request is
+in the store before its first node: from then on it outlives every process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+from uuid import uuid4
+
+from langchain_core.runnables import RunnableConfig
+from langgraph.types import Command
+
+from ninelives import _langgraph
+from ninelives.errors import (
+    InvalidDecisionError,
+    NoCheckpointFoundError,
+    ThreadBusyError,
+    UnfinishedRunError,
+)
+from ninelives.lease import Claim, Keeper
+from ninelives.model import (
+    Admission,
+    EffectState,
+    Interrupt,
+    NewRun,
+    Run,
+    RunSpec,
+    RunStatus,
+    Scope,
+    Started,
+    Unfinished,
+    WorkerLease,
+)
+from ninelives.protect.entries import Supply, stored
+from ninelives.runner import AnyGraph, Plan
+from ninelives.saver import Saver
+from ninelives.store import Store
+
+OnUnfinished = Literal["ask", "continue", "start_over", "abandon"]
+IfMissing = Literal["create", "error"]
+WAIT_PAUSE_S = (0.02, 0.25)
+
+
+@dataclass(frozen=True, slots=True)
+class Protection:
+    """What `protect()` was told, and what it made of it."""
+
+    plan: Plan
+    keeper: Keeper
+    owner: str
+    on_unfinished: OnUnfinished
+    if_missing: IfMissing
+    wait_s: float
+    supply: Supply
+    new_executor: Callable[[], _langgraph.RunExecutor]
+    ephemeral: bool = False
+
+    @property
+    def store(self) -> Store:
+        return self.keeper.store
+
+    @property
+    def scope(self) -> Scope:
+        return Scope(self.owner)
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One call, as the caller made it."""
+
+    input: Any
+    thread_id: str
+    config: RunnableConfig
+    context: Any = None
+    key: str | None = None
+    on_unfinished: OnUnfinished = "ask"
+    if_missing: IfMissing = "create"
+    wait_s: float = 0.0
+    interrupt_before: Any = None
+    interrupt_after: Any = None
+    on_start: Callable[[Started], Any] | None = None
+    actor: str = ""
+    from_nothing: bool = False
+
+    @property
+    def checkpoint_id(self) -> str | None:
+        return (self.config.get("configurable") or {}).get("checkpoint_id") or None
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """
+    What came of a request.
+
+    Attributes:
+        claim: to be driven; None: there is nothing to run, `run` (or the thread's head) holds the answer.
+        questions: what the thread waits with, where that is the answer.
+        then_again: this run only has to be finished first; the request itself is to be admitted after it.
+    """
+
+    run: Run | None
+    claim: Claim | None = None
+    questions: list[Interrupt] = field(default_factory=list)
+    then_again: bool = False
+
+
+async def admit(p: Protection, request: Request) -> Admitted:
+    """
+    Admit a request; waits for a busy thread for up to `request.wait_s` seconds.
+
+    Raises: as `Store.start_run`, `Store.take_over` and `Store.answer`.
+    """
+    deadline, pause = time.monotonic() + request.wait_s, WAIT_PAUSE_S[0]
+    while True:
+        try:
+            return await _Admission(p, request, await _ready(p)).admit()
+        except ThreadBusyError:
+            if time.monotonic() >= deadline:
+                raise
+            await asyncio.sleep(min(pause, max(0.0, deadline - time.monotonic())))
+            pause = min(pause * 1.5, WAIT_PAUSE_S[1])
+
+
+async def _ready(p: Protection) -> WorkerLease:
+    """Our worker, after the dead neighbours were buried; off the loop, since both may wait for the store."""
+
+    def prepare() -> WorkerLease:
+        p.keeper.bury_the_dead()
+        return p.keeper.worker()
+
+    return await asyncio.get_running_loop().run_in_executor(p.plan.executor, prepare)
+
+
+class _Admission:
+    """One try."""
+
+    def __init__(self, p: Protection, request: Request, worker: WorkerLease) -> None:
+        self.p, self.request, self.worker = p, request, worker
+        self.store, self.scope = p.store, p.scope
+
+    async def admit(self) -> Admitted:
+        given = self.request.input
+        if isinstance(given, Command) and given.resume is not None:
+            return await self._answer(given)
+        if given is None and self.request.checkpoint_id is None:
+            return await self._continue()
+        return await self._start()
+
+    # -- a new run ------------------------------------------------------------------------------------------------
+
+    async def _start(self) -> Admitted:
+        new = self._new_run()
+        try:
+            admission = await self.store.aperform(self.store.start_run(self.scope, new, self.worker))
+        except UnfinishedRunError as error:
+            return await self._on_unfinished(error.unfinished.run, new)
+        if admission.lease is None:
+            return await self._known(admission.run)
+        return await self._claimed(admission)
+
+    def _new_run(self) -> NewRun:
+        request, p = self.request, self.p
+        given = _langgraph.with_message_ids(p.plan.graph, request.input)
+        travels = request.checkpoint_id is not None or request.from_nothing
+        spec = RunSpec(
+            input=given,
+            recursion_limit=request.config.get("recursion_limit"),
+            interrupt_before=request.interrupt_before,
+            interrupt_after=request.interrupt_after,
+            from_base=travels,
+            **stored(request.config, request.context, p.plan.keep, p.supply),
+        )
+        return NewRun(
+            run_id=str(uuid4()),
+            thread_id=request.thread_id,
+            graph=p.plan.name,
+            spec=spec,
+            request=self.store.request_digest([p.plan.name, request.input]),
+            key=request.key,
+            may_create=request.if_missing == "create" and not isinstance(given, Command) and given is not None,
+            base=request.checkpoint_id,
+            take_head_as_base=not travels,
+        )
+
+    async def _on_unfinished(self, run: Run, new: NewRun) -> Admitted:
+        """The caller's choice for a thread whose last run is not finished; without one, ask."""
+        choice = self.request.on_unfinished
+        questions = await self._questions()
+        if choice == "ask" or (choice == "continue" and questions):
+            raise UnfinishedRunError(await self._describe(run, questions))
+        if choice == "continue":
+            admitted = await self._take_over(run)
+            return replace(admitted, then_again=run.request != new.request)
+        closing = replace(new, closes=run.run_id)
+        if choice == "start_over":
+            spec = replace(new.spec, from_base=True)
+            closing = replace(closing, spec=spec, replaces=run.run_id, base=run.base, take_head_as_base=False)
+        return await self._claimed(
+            await self.store.aperform(self.store.start_run(self.scope, closing, self.worker))
+        )
+
+    async def _known(self, run: Run) -> Admitted:
+        """The key was used before, for the same request: it is that run, however it stands."""
+        newest = await self.store.aperform(self.store.find_newest_run(self.scope, run.thread_id))
+        run = newest if newest is not None and newest.chain == run.chain else run
+        if run.held:
+            raise ThreadBusyError(run.thread_id, run.run_id, run.worker_id or "")
+        if run.status is RunStatus.DONE:
+            return Admitted(run)
+        if not run.unfinished:
+            why = f"has its run of this idempotency key closed as {run.status}; a new request needs a new key"
+            raise NoCheckpointFoundError(run.thread_id, why=why)
+        if questions := await self._questions():
+            return Admitted(run, questions=questions)
+        return await self._take_over(run)
+
+    # -- going on -------------------------------------------------------------------------------------------------
+
+    async def _continue(self) -> Admitted:
+        """Go on where the thread's newest run was cut off, failed or paused; a finished thread has nothing to do."""
+        thread_id = self.request.thread_id
+        newest = await self.store.aperform(self.store.find_newest_run(self.scope, thread_id))
+        if newest is None:
+            await self._must_exist(thread_id)
+        elif newest.graph != self.p.plan.name:
+            pass  # start_run below names both graphs
+        elif newest.unfinished:
+            if newest.held:
+                raise ThreadBusyError(thread_id, newest.run_id, newest.worker_id or "")
+            if questions := await self._questions():
+                return Admitted(newest, questions=questions)
+            return await self._take_over(newest)
+        elif not await self._has_tasks():
+            return Admitted(newest)
+        return await self._claimed(
+            await self.store.aperform(self.store.start_run(self.scope, self._new_run(), self.worker))
+        )
+
+    async def _take_over(self, run: Run) -> Admitted:
+        return await self._claimed(
+            await self.store.aperform(self.store.take_over(self.scope, run.run_id, self.worker))
+        )
+
+    async def _must_exist(self, thread_id: str) -> None:
+        if await self.store.aperform(self.store.find_thread(self.scope, thread_id)) is None:
+            near = await self.store.aperform(self.store.near_threads(self.scope, thread_id))
+            raise NoCheckpointFoundError(thread_id, near=near)
+
+    # -- answers --------------------------------------------------------------------------------------------------
+
+    async def _answer(self, command: Command[Any]) -> Admitted:
+        """Commit the answers and the run that goes on with them, before anything is driven."""
+        thread_id = self.request.thread_id
+        await self._must_exist(thread_id)
+        questions = await self._questions()
+        answers = _by_id(command.resume, questions)
+        new = self._new_run()
+        rest = replace(command, resume=None)
+        spec = replace(new.spec, input=rest if rest.update or rest.goto else None)
+        admission = await self.store.aperform(
+            self.store.answer(
+                self.scope,
+                thread_id,
+                answers,
+                replace(new, spec=spec, key=None),
+                self.worker,
+                actor=self.request.actor,
+                channel="call",
+            )
+        )
+        return await self._claimed(admission)
+
+    async def _questions(self) -> list[Interrupt]:
+        """
+        What the thread really waits with: recorded as pending, and still asked at its head (an edit of the state may
+        have moved on from it).
+        """
+        thread_id = self.request.thread_id
+        rows = await self.store.aperform(self.store.list_interrupts(self.scope, thread_id))
+        if not rows:
+            return []
+        head = await self.store.aperform(self.store.get_checkpoint(self.scope, thread_id, "", None))
+        asked = {i.id for i in _langgraph.pending_interrupts(head.writes)} if head else set()
+        return [row for row in rows if row.interrupt_id in asked]
+
+    # -- shared ---------------------------------------------------------------------------------------------------
+
+    async def _claimed(self, admission: Admission) -> Admitted:
+        assert admission.lease is not None
+        run = admission.run
+        if self.request.on_start is not None:
+            self.request.on_start(Started(run.thread_id, run.run_id, admission.created))
+        return Admitted(run, Claim(admission.lease, self.p.keeper))
+
+    async def _describe(self, run: Run, questions: list[Interrupt]) -> Unfinished:
+        return await unfinished(self.p, run, questions)
+
+    async def _has_tasks(self) -> bool:
+        return bool((await _snapshot(self.p, self.request.thread_id)).tasks)
+
+
+def _by_id(resume: Any, questions: list[Interrupt]) -> dict[str, Any]:
+    """Answers by interrupt id. A plain answer is for the one question there is; it is never guessed among several."""
+    pending = [question.interrupt_id for question in questions]
+    if isinstance(resume, dict) and resume and all(_langgraph.is_interrupt_id(key) for key in resume):
+        unknown = [key for key in resume if key not in pending]
+        if unknown:
+            raise InvalidDecisionError(f"interrupt {unknown[0]!r} is not pending", pending)
+        return dict(resume)
+    if len(pending) == 1:
+        return {pending[0]: resume}
+    why = "several questions are pending, so an answer must name its interrupt id" if pending else "nothing was asked"
+    raise InvalidDecisionError(why, pending)
+
+
+async def find_unfinished(p: Protection, thread_id: str) -> Unfinished | None:
+    """What is unfinished on a thread, and what would run again; None if nothing is, or a live process has it."""
+    await _ready(p)
+    run = await p.store.aperform(p.store.find_newest_run(p.scope, thread_id))
+    if run is None or run.held or not run.unfinished:
+        return None
+    admission = _Admission(p, Request(None, thread_id, {}), p.keeper.worker())
+    return await unfinished(p, run, await admission._questions())
+
+
+async def unfinished(p: Protection, run: Run, questions: list[Interrupt]) -> Unfinished:
+    """Everything that a person should see before choosing."""
+    snapshot = await _snapshot(p, run.thread_id)
+    head = await p.store.aperform(p.store.get_checkpoint(p.scope, run.thread_id, "", None))
+    finished = _langgraph.finished_tasks(head.writes) if head else set()
+    again = [task.name for task in snapshot.tasks if task.id not in finished and not task.interrupts]
+    if head is None or (head.run_id != run.run_id and run.continues is None and run.status is not RunStatus.FAILED):
+        again = ["the whole request"]
+    effects = await p.store.aperform(p.store.list_effects(p.scope, thread_id=run.thread_id))
+    open_states = (EffectState.UNKNOWN, EffectState.INTENT)
+    return Unfinished(
+        run=run,
+        questions=tuple(questions),
+        would_run_again=tuple(again),
+        usage=await p.store.aperform(p.store.chain_usage(p.scope, run.chain)),
+        unknown_effects=tuple(effect.name for effect in effects if effect.state in open_states),
+    )
+
+
+async def abandon(p: Protection, thread_id: str, *, by: str = "") -> Run | None:
+    """Close the thread's unfinished run; what it has done stays for reading. None: there was none."""
+    await _ready(p)
+    run = await p.store.aperform(p.store.find_newest_run(p.scope, thread_id))
+    if run is None or not run.unfinished:
+        return None
+    return await p.store.aperform(p.store.close_run(p.scope, run.run_id, RunStatus.ABANDONED, by=by or "abandoned"))
+
+
+def reading_graph(p: Protection) -> AnyGraph:
+    """The graph with a saver that reads: for looking at a thread's state."""
+    graph: AnyGraph = _langgraph.with_saver(p.plan.graph, Saver(p.store, owner=p.owner))
+    return graph
+
+
+async def _snapshot(p: Protection, thread_id: str) -> Any:
+    return await reading_graph(p).aget_state({"configurable": {"thread_id": thread_id}})

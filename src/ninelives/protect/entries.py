@@ -1,0 +1,88 @@
+"""
+A call's own entries in `configurable` and `context`: stored, supplied anew, or refused by name. Never dropped in silence.
+
+An entry on the allow-list is stored with the run. One that a function supplies is asked for in each process. Any other
+is used for this call, and only its name is stored: a later call that goes on with the run must bring it again.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from langchain_core.runnables import RunnableConfig
+from pydantic import BaseModel
+
+from ninelives.errors import MissingEntryError
+from ninelives.model import RunSpec
+
+_LANGGRAPHS_OWN = frozenset({"thread_id", "checkpoint_id", "checkpoint_ns", "checkpoint_map"})
+_CONTEXT = "context."
+
+Supply = Mapping[str, Callable[[], Any]]
+
+
+def own_entries(config: RunnableConfig | None) -> dict[str, Any]:
+    """The caller's entries of `configurable`: not LangGraph's, not ours."""
+    configurable = (config or {}).get("configurable") or {}
+    return {k: v for k, v in configurable.items() if k not in _LANGGRAPHS_OWN and not k.startswith("__")}
+
+
+def context_entries(context: Any) -> dict[str, Any]:
+    """A context by the names of its fields, whatever it is an object of."""
+    if context is None:
+        return {}
+    if isinstance(context, Mapping):
+        return dict(context)
+    if isinstance(context, BaseModel):
+        return {name: getattr(context, name) for name in type(context).model_fields}
+    if dataclasses.is_dataclass(context):
+        return {f.name: getattr(context, f.name) for f in dataclasses.fields(context)}
+    return dict(vars(context))
+
+
+def stored(config: RunnableConfig | None, context: Any, keep: frozenset[str], supply: Supply) -> dict[str, Any]:
+    """The parts of a `RunSpec` that tell of entries: what is kept, and the names of what is not."""
+    own, of_context = own_entries(config), context_entries(context)
+    withheld = [name for name in own if name not in keep and name not in supply]
+    withheld += [_CONTEXT + name for name in of_context if name not in keep and name not in supply]
+    metadata = (config or {}).get("metadata") or {}
+    return {
+        "configurable": {name: value for name, value in own.items() if name in keep},
+        "context": {name: value for name, value in of_context.items() if name in keep} or None,
+        "metadata": {name: value for name, value in metadata.items() if name not in own or name in keep},
+        "withheld": tuple(sorted(withheld)),
+    }
+
+
+def restored(
+    spec: RunSpec, config: RunnableConfig | None, context: Any, supply: Supply
+) -> tuple[RunnableConfig, Any]:
+    """
+    Config and context for driving a run of this spec: what was stored, what is supplied, what this call brings.
+
+    Raises:
+        MissingEntryError: the first call used an entry that nobody brings now.
+    """
+    own, of_context = own_entries(config), context_entries(context)
+    missing = [name for name in spec.withheld if not _brought(name, own, of_context)]
+    if missing:
+        raise MissingEntryError(missing)
+    supplied = {name: function() for name, function in supply.items()}
+    rest = dict((config or {}).get("configurable") or {})
+    merged: RunnableConfig = {**(config or {}), "configurable": {**supplied, **spec.configurable, **rest}}
+    return merged, _context(spec, context, of_context, supplied)
+
+
+def _brought(name: str, own: Mapping[str, Any], of_context: Mapping[str, Any]) -> bool:
+    return name.removeprefix(_CONTEXT) in of_context if name.startswith(_CONTEXT) else name in own
+
+
+def _context(spec: RunSpec, given: Any, of_context: Mapping[str, Any], supplied: Mapping[str, Any]) -> Any:
+    if given is not None and not isinstance(given, Mapping):
+        return given  # an object of the graph's own class, complete in itself
+    known = {**(spec.context or {}), **of_context}
+    if not known and not any(name.startswith(_CONTEXT) for name in spec.withheld) and spec.context is None:
+        return given
+    return {**supplied, **known}

@@ -1,0 +1,326 @@
+"""
+The protected graph: a subclass of the compiled graph's own class, whose calls are runs.
+
+What reads (`get_state`, `get_graph`, …) is LangGraph's own. What drives goes through admission and the runner; what
+edits state takes the thread first, as a run of its own kind.
+"""
+
+from __future__ import annotations
+
+import copy
+import logging
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from functools import cache
+from typing import Any
+from uuid import uuid4
+
+from langchain_core.runnables import RunnableConfig
+from langgraph.types import Command, Interrupt
+
+from ninelives import _langgraph, effects
+from ninelives.errors import LeaseLostError, MissingThreadError
+from ninelives.lease import Claim
+from ninelives.model import NewRun, Run, RunSpec, RunStatus, Started
+from ninelives.protect.admission import Admitted, IfMissing, OnUnfinished, Protection, Request, admit, reading_graph
+from ninelives.protect.entries import restored
+from ninelives.protect.loops import Loop, our_loop
+from ninelives.runner import AnyGraph, Drive, call_options, driving
+from ninelives.saver import Saver
+
+log = logging.getLogger(__name__)
+
+ATTRIBUTE = "_ninelives"
+
+
+@cache
+def protected_class(base: type[Any]) -> type[Any]:
+    """
+    The subclass for graphs of this class; one per class, so that `type(a) is type(b)` holds as before.
+
+    The calls are copied into it rather than inherited beside `base`: with two bases its layout would differ, and the
+    class of a copied graph could not be set to it.
+    """
+    calls = {name: value for name, value in vars(ProtectedCalls).items() if name not in ("__dict__", "__weakref__")}
+    return type(f"Protected{base.__name__}", (base,), {**calls, "__module__": base.__module__, "_base": base})
+
+
+class ProtectedCalls:
+    """
+    The calls of a protected graph. All take, beside LangGraph's own arguments:
+
+    Args:
+        thread: the thread's id, or "new" for a fresh one; or `config["configurable"]["thread_id"]` as ever.
+        idempotency_key: the same key and request again is the same run: continued, or its recorded output.
+        on_unfinished: "ask" (raise, the default), "continue", "start_over" or "abandon" what is unfinished there.
+        if_missing: "create" the thread, or "error".
+        wait_s: seconds to wait for a thread that a live run holds.
+        on_start: called with a `Started`, after the run was committed and before its first node.
+
+    Raises: MissingThreadError, NoCheckpointFoundError, GraphChangedError, ThreadBusyError, UnfinishedRunError,
+        InvalidDecisionError, IdempotencyMismatchError, MissingEntryError, EffectOutcomeUnknownError, LeaseLostError.
+    """
+
+    _base: type[Any]
+
+    # -- driving --------------------------------------------------------------------------------------------------
+
+    def invoke(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> Any:
+        if _langgraph.inside_langgraph(self._config, config):
+            return self._base.invoke(self, input, config, **_langgraphs(kwargs))
+        key = _key_of_caller(self._p, kwargs)
+        return self._loop.run(lambda: self._ainvoke(input, config, key, kwargs))
+
+    async def ainvoke(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> Any:
+        if _langgraph.inside_langgraph(self._config, config):
+            return await self._base.ainvoke(self, input, config, **_langgraphs(kwargs))
+        return await self._ainvoke(input, config, _key_of_caller(self._p, kwargs), kwargs)
+
+    def stream(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> Iterator[Any]:
+        if _langgraph.inside_langgraph(self._config, config):
+            yield from self._base.stream(self, input, config, **_langgraphs(kwargs))
+            return
+        key = _key_of_caller(self._p, kwargs)
+        yield from self._loop.iterate(lambda: self._astream(input, config, key, kwargs))
+
+    async def astream(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> AsyncIterator[Any]:
+        if _langgraph.inside_langgraph(self._config, config):
+            chunks = self._base.astream(self, input, config, **_langgraphs(kwargs))
+        else:
+            chunks = self._astream(input, config, _key_of_caller(self._p, kwargs), kwargs)
+        async for chunk in chunks:
+            yield chunk
+
+    def continue_run(self, thread: str, config: RunnableConfig | None = None, **kwargs: Any) -> Any:
+        """
+        Go on where the thread's run was cut off, failed or paused.
+
+        A finished thread gives its state; one that waits for an answer gives its questions; neither runs anything.
+        """
+        return self.invoke(None, config, thread=thread, **kwargs)
+
+    async def acontinue_run(self, thread: str, config: RunnableConfig | None = None, **kwargs: Any) -> Any:
+        """As `continue_run`, on the caller's loop."""
+        return await self.ainvoke(None, config, thread=thread, **kwargs)
+
+    async def _ainvoke(self, input: Any, config: Any, key: str | None, kwargs: dict[str, Any]) -> Any:
+        request, options = self._request(input, config, key, kwargs)
+        if request is None:
+            return _refuse_interrupt(await self._unsaved().ainvoke(input, config, **options))
+        while True:
+            admitted = await admit(self._p, request)
+            if admitted.claim is None:
+                return await self._recorded(admitted)
+            async with self._driving(admitted, request) as (drive, given):
+                if not drive.waiting:
+                    result = await drive.graph.ainvoke(drive.input, drive.config, **{**options, **given})
+            if drive.waiting:
+                return await self._recorded(Admitted(drive.run), drive.waiting)
+            if not admitted.then_again:
+                return result
+
+    async def _astream(
+        self, input: Any, config: Any, key: str | None, kwargs: dict[str, Any]
+    ) -> AsyncIterator[Any]:
+        request, options = self._request(input, config, key, kwargs)
+        if request is None:
+            async for chunk in self._unsaved().astream(input, config, **options):
+                yield _refuse_interrupt(chunk)
+            return
+        again = True
+        while again:
+            admitted = await admit(self._p, request)
+            again = admitted.then_again
+            if admitted.claim is None:
+                yield _as_chunk(await self._recorded(admitted), options)
+                return
+            async with self._driving(admitted, request) as (drive, given):
+                if not drive.waiting:
+                    async for chunk in drive.graph.astream(drive.input, drive.config, **{**options, **given}):
+                        yield chunk
+            if drive.waiting:
+                yield _as_chunk(await self._recorded(Admitted(drive.run), drive.waiting), options)
+
+    @asynccontextmanager
+    async def _driving(self, admitted: Admitted, request: Request) -> AsyncIterator[tuple[Drive, dict[str, Any]]]:
+        run, claim = admitted.run, admitted.claim
+        assert run is not None and claim is not None
+        try:
+            config, context = restored(run.spec, request.config, request.context, self._p.supply)
+        except BaseException:
+            await _give_back(claim, run)
+            raise
+        async with driving(self._p.plan, claim, run, config, self._attributes()) as drive:
+            yield drive, call_options(run, {"durability": "sync", "context": context})
+
+    async def _recorded(self, admitted: Admitted, asked: Sequence[Interrupt] = ()) -> Any:
+        """The state that a run left, as `invoke` would have returned it; with the questions, if it waits."""
+        assert admitted.run is not None
+        place: dict[str, Any] = {"thread_id": admitted.run.thread_id}
+        if admitted.run.status is RunStatus.DONE and admitted.run.last_checkpoint:
+            place["checkpoint_id"] = admitted.run.last_checkpoint
+        state = await reading_graph(self._p).aget_state({"configurable": place})
+        questions = [*asked, *(Interrupt(value=q.payload, id=q.interrupt_id) for q in admitted.questions)]
+        return _output(self, state.values, questions)
+
+    # -- editing --------------------------------------------------------------------------------------------------
+
+    def update_state(self, config: RunnableConfig, values: Any, as_node: Any = None, task_id: Any = None) -> Any:
+        return self._loop.run(lambda: self.aupdate_state(config, values, as_node, task_id))
+
+    async def aupdate_state(
+        self, config: RunnableConfig, values: Any, as_node: Any = None, task_id: Any = None
+    ) -> RunnableConfig:
+        """As LangGraph's, but never beside a live run (ThreadBusyError)."""
+        async with self._editing(config) as graph:
+            updated: RunnableConfig = await graph.aupdate_state(config, values, as_node, task_id)
+            return updated
+
+    def bulk_update_state(self, config: RunnableConfig, supersteps: Any) -> Any:
+        return self._loop.run(lambda: self.abulk_update_state(config, supersteps))
+
+    async def abulk_update_state(self, config: RunnableConfig, supersteps: Any) -> RunnableConfig:
+        """As LangGraph's, but never beside a live run (ThreadBusyError)."""
+        async with self._editing(config) as graph:
+            updated: RunnableConfig = await graph.abulk_update_state(config, supersteps)
+            return updated
+
+    @asynccontextmanager
+    async def _editing(self, config: RunnableConfig) -> AsyncIterator[AnyGraph]:
+        p = self._p
+        thread_id = _thread_id(self._config, config)
+        if thread_id is None:
+            raise MissingThreadError
+        new = NewRun(
+            run_id=str(uuid4()),
+            thread_id=thread_id,
+            graph=p.plan.name,
+            spec=RunSpec(),
+            driver="edit",
+            may_create=p.if_missing == "create",
+        )
+        admission = await p.store.aperform(p.store.start_run(p.scope, new, p.keeper.worker()))
+        assert admission.lease is not None
+        saver = Saver(p.store, owner=p.owner, lease=admission.lease, graph_fp=p.plan.fingerprint)
+        status = RunStatus.FAILED
+        try:
+            yield _langgraph.with_saver(p.plan.graph, saver)
+            status = RunStatus.DONE
+        finally:
+            await p.store.aperform(p.store.finish_run(admission.lease, status))
+
+    # -- copies ---------------------------------------------------------------------------------------------------
+
+    def copy(self, update: dict[str, Any] | None = None) -> Any:
+        """A protected copy; LangGraph's own would pass our attribute to a constructor that does not know it."""
+        clone = copy.copy(self)
+        clone.__dict__.update(update or {})
+        return clone
+
+    # -- helpers --------------------------------------------------------------------------------------------------
+
+    @property
+    def _p(self) -> Protection:
+        protection: Protection = self.__dict__[ATTRIBUTE]
+        return protection
+
+    @property
+    def _config(self) -> RunnableConfig | None:
+        return self.__dict__.get("config")
+
+    @property
+    def _loop(self) -> Loop:
+        return our_loop(self._p.new_executor)
+
+    def _attributes(self) -> dict[str, Any]:
+        """What `with_config` and the like have changed on this copy since the graph was prepared."""
+        kept = {k: v for k, v in self.__dict__.items() if k not in (ATTRIBUTE, "nodes", "checkpointer")}
+        return kept
+
+    def _unsaved(self) -> AnyGraph:
+        graph: AnyGraph = _langgraph.with_saver(self._p.plan.graph, None)
+        graph.__dict__.update(self._attributes())
+        return graph
+
+    def _request(
+        self, input: Any, config: RunnableConfig | None, key: str | None, kwargs: Mapping[str, Any]
+    ) -> tuple[Request | None, dict[str, Any]]:
+        """The call as a request, and the options that are LangGraph's; no request for a graph that saves nothing."""
+        p, options = self._p, _langgraphs(kwargs)
+        options.pop("durability", None)
+        if p.ephemeral:
+            return None, options
+        config = _langgraph.outside_config(config)
+        thread_id = kwargs.get("thread") or _thread_id(self._config, config)
+        if not thread_id:
+            raise MissingThreadError
+        if kwargs.get("thread") == "new":
+            thread_id = str(uuid4())
+        request = Request(
+            input=input,
+            thread_id=str(thread_id),
+            config=config or {},
+            context=options.pop("context", None),
+            key=key,
+            on_unfinished=kwargs.get("on_unfinished") or p.on_unfinished,
+            if_missing=kwargs.get("if_missing") or p.if_missing,
+            wait_s=p.wait_s if kwargs.get("wait_s") is None else kwargs["wait_s"],
+            interrupt_before=options.pop("interrupt_before", None),
+            interrupt_after=options.pop("interrupt_after", None),
+            on_start=kwargs.get("on_start"),
+        )
+        return request, options
+
+
+OURS = frozenset({"thread", "idempotency_key", "on_unfinished", "if_missing", "wait_s", "on_start"})
+
+
+def _langgraphs(kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in kwargs.items() if name not in OURS}
+
+
+def _thread_id(*configs: RunnableConfig | None) -> str | None:
+    found = None
+    for config in configs:
+        found = ((config or {}).get("configurable") or {}).get("thread_id", found)
+    return None if found in (None, "") else str(found)
+
+
+def _key_of_caller(p: Protection, kwargs: Mapping[str, Any]) -> str | None:
+    """The key that was given; else, for a call made in a node or tool of a run of ours, one that its place gives."""
+    return kwargs.get("idempotency_key") or effects.call_key(f"call of {p.plan.name}")
+
+
+def _output(graph: Any, values: Any, questions: Sequence[Interrupt]) -> Any:
+    wanted = graph.output_channels
+    if isinstance(wanted, str):
+        return values.get(wanted) if isinstance(values, dict) else values
+    result = {name: values[name] for name in wanted if name in values} if isinstance(values, dict) else values
+    return {**result, "__interrupt__": list(questions)} if questions and isinstance(result, dict) else result
+
+
+def _as_chunk(values: Any, options: Mapping[str, Any]) -> Any:
+    """A recorded state in the shape that the asked stream mode gives its last "values"."""
+    if options.get("version") == "v2":
+        return {"type": "values", "ns": (), "data": values}
+    return ("values", values) if isinstance(options.get("stream_mode"), list | tuple) else values
+
+
+def _refuse_interrupt(result: Any) -> Any:
+    """A question that nobody could ever answer is refused when it is asked."""
+    if isinstance(result, dict) and result.get("__interrupt__"):
+        raise MissingThreadError(
+            "the graph asks a question, but with ephemeral=True nothing is kept that an answer could go on from."
+        )
+    return result
+
+
+async def _give_back(claim: Claim, run: Run) -> None:
+    try:
+        await claim.store.aperform(claim.store.finish_run(claim.lease, RunStatus.QUEUED, cause="an entry was missing"))
+    except LeaseLostError:
+        log.info("run %s was taken over meanwhile", run.run_id)
+
+
+OnStart = Callable[[Started], Any]
+__all__ = ["ATTRIBUTE", "Command", "IfMissing", "OnUnfinished", "ProtectedCalls", "protected_class"]

@@ -1,0 +1,355 @@
+"""
+Driving one claimed run: what it begins with, what is checked on the way, how it ends.
+
+The run's row says what was asked; what has already happened is read from what the run itself has written, never from
+LangGraph's `next`, which is empty at one kill point in eight. Durability is always "sync": a superstep's checkpoint is
+in the store before the next one begins, and so a recorded step never runs again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Any, TypeAlias
+
+from langchain_core.callbacks import BaseCallbackHandler, BaseCallbackManager
+from langchain_core.runnables import RunnableConfig
+from langgraph.errors import GraphDrained
+from langgraph.pregel import Pregel
+from langgraph.types import Command, Interrupt
+
+from ninelives import _langgraph
+from ninelives.effects import JOURNAL_KEY, Journal
+from ninelives.errors import EffectOutcomeUnknownError, GraphChangedError, LeaseLostError, NineLivesError
+from ninelives.lease import Claim
+from ninelives.model import Run, RunStatus, Scope, StoredCheckpoint, Usage
+from ninelives.saver import Saver
+
+log = logging.getLogger(__name__)
+
+AnyGraph: TypeAlias = Pregel[Any, Any, Any, Any]
+CAUSE_CHARS_MAX = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A graph prepared for being driven, with what is known of it: shared by all its runs."""
+
+    graph: AnyGraph
+    name: str
+    fingerprint: str
+    executor: _langgraph.RunExecutor
+    keep: frozenset[str] = frozenset()
+
+
+@dataclass(slots=True)
+class Spent:
+    """Counts what a run costs; gives it away once, with the next thing that is stored."""
+
+    _usage: Usage = Usage()
+    _since: float = field(default_factory=time.monotonic)
+    _mutex: threading.Lock = field(default_factory=threading.Lock)
+
+    def add(self, usage: Usage) -> None:
+        with self._mutex:
+            self._usage += usage
+
+    def take(self) -> Usage:
+        with self._mutex:
+            now = time.monotonic()
+            usage = replace(self._usage, active_s=now - self._since)
+            self._usage, self._since = Usage(), now
+            return usage
+
+
+class Drive:
+    """
+    One claim being driven. Use `driving`, which makes one and ends it well.
+
+    Attributes:
+        graph: to be called with `input`, `config` and `durability="sync"`; None input means "go on".
+        waiting: the questions that the run waits with; non-empty before anything ran: then there is nothing to drive.
+    """
+
+    def __init__(
+        self, plan: Plan, claim: Claim, run: Run, config: RunnableConfig, attributes: Mapping[str, Any]
+    ) -> None:
+        self.plan, self.claim, self.run = plan, claim, run
+        self.store, self.scope = claim.store, Scope(run.owner)
+        self.spent = Spent()
+        self.waiting: list[Interrupt] = []
+        self.input: Any = None
+        self.journal = Journal(self.store, claim.lease)
+        config, limit = _langgraph.take_max_concurrency(config)
+        self.supersteps = _langgraph.Supersteps(max_concurrency=limit)
+        self.saver = RunSaver(
+            self.store,
+            owner=run.owner,
+            lease=claim.lease,
+            graph_fp=plan.fingerprint,
+            keep=plan.keep,
+            from_nothing=run.spec.from_base and run.base is None,
+            spent=self.spent.take,
+        )
+        self.saver.graph = plan.graph
+        self.graph = _langgraph.with_saver(plan.graph, self.saver)
+        self.graph.__dict__.update(attributes)
+        self.config = self._config(config)
+
+    # -- before ---------------------------------------------------------------------------------------------------
+
+    async def prepare(self) -> None:
+        """
+        The preflight: where the run stands, whether this graph can go on from there, and with which input.
+
+        Raises:
+            GraphChangedError: a pending node, Send target or stored channel is gone.
+        """
+        checkpointed, command_kept = await self.store.aperform(self.store.has_begun(self.claim.lease))
+        if checkpointed or command_kept or not self.run.spec.from_base:
+            await self._check_head()
+        if checkpointed or command_kept or self.run.continues is not None:
+            self.input = await self._resumption(fresh=not (checkpointed or command_kept))
+        else:
+            self.input = self.run.spec.input
+            if self.run.spec.from_base and self.run.base is not None:
+                self.config["configurable"]["checkpoint_id"] = self.run.base
+
+    async def _check_head(self) -> None:
+        head = await self.store.aperform(self.store.get_checkpoint(self.scope, self.run.thread_id, "", None))
+        if head is None:
+            return
+        self.saver.preload(head)
+        if head.graph_fp != self.plan.fingerprint:
+            missing = _langgraph.missing_parts(self.plan.graph, head.checkpoint, head.writes)
+            if missing:
+                raise GraphChangedError(self.run.thread_id, "; ".join(missing))
+            if head.graph_fp is not None:
+                log.info("thread %s goes on with a changed graph %s", self.run.thread_id, self.plan.name)
+
+    async def _resumption(self, *, fresh: bool) -> Any:
+        """
+        How a run that has begun, or that continues another, goes on: with every accepted answer whose question is
+        still open. A run whose open tasks all wait for an answer that nobody has given has nothing to do.
+        """
+        asked = self.saver.open_questions()
+        decisions = await self.store.aperform(
+            self.store.list_decisions(self.scope, self.run.thread_id, chain=self.run.chain)
+        )
+        known = {decision.interrupt_id: decision.value for decision in decisions}
+        answers = {interrupt.id: known[interrupt.id] for interrupt in asked if interrupt.id in known}
+        given = self.run.spec.input if fresh and isinstance(self.run.spec.input, Command) else None
+        if answers or given is not None:
+            return replace(given or Command(), resume=answers or None)
+        if asked and not await self._has_work(asked):
+            self.waiting = asked
+        return None
+
+    async def _has_work(self, asked: list[Interrupt]) -> bool:
+        snapshot = await self.graph.aget_state(self.config)
+        finished = _langgraph.finished_tasks(self.saver.head_writes())
+        return any(not task.interrupts and task.id not in finished for task in snapshot.tasks)
+
+    def _config(self, config: RunnableConfig) -> RunnableConfig:
+        run = self.run
+        configurable = {
+            **{k: v for k, v in config.get("configurable", {}).items() if k != "checkpoint_id"},
+            **self.supersteps.configurable(),
+            "thread_id": run.thread_id,
+            _langgraph.STRICT_RESUME_KEY: True,
+            JOURNAL_KEY: self.journal,
+        }
+        merged: RunnableConfig = {
+            **config,
+            "configurable": configurable,
+            "metadata": {**run.spec.metadata, **(config.get("metadata") or {}), "run_id": run.run_id},
+            "callbacks": _with(config.get("callbacks"), self._watch()),
+        }
+        if "recursion_limit" not in merged and run.spec.recursion_limit is not None:
+            merged["recursion_limit"] = run.spec.recursion_limit
+        return merged
+
+    # -- on the way -----------------------------------------------------------------------------------------------
+
+    def _watch(self) -> _langgraph.Watch:
+        return _langgraph.Watch(
+            before_node=self._before_node,
+            before_tool=self._before_tool,
+            after_model=lambda tokens: self.spent.add(
+                Usage(model_calls=1, tokens_in=tokens[0], tokens_out=tokens[1])
+            ),
+        )
+
+    def _before_node(self, name: str, ns: str, task_id: str) -> None:
+        self._check()
+        self.journal.begin_task(task_id)
+        self.spent.add(Usage(steps=1))
+
+    def _before_tool(self, name: str, tool_call_id: str | None, arguments: Any) -> None:
+        self._check()
+        self.spent.add(Usage(tool_calls=1))
+
+    def _check(self) -> None:
+        try:
+            self.claim.check()
+        except NineLivesError as error:
+            raise _langgraph.StopDriving(error) from error
+
+    # -- after ----------------------------------------------------------------------------------------------------
+
+    async def succeed(self) -> None:
+        """The graph came to a stop by itself: it is done, or asks something."""
+        paused = bool(self.waiting or self.saver.asked) or await self._at_breakpoint()
+        await self._finish(RunStatus.INTERRUPTED if paused else RunStatus.DONE)
+
+    async def fail(self, error: BaseException) -> BaseException:
+        """Record how the run ended with an exception; gives the one that the caller is to see."""
+        if isinstance(error, _langgraph.StopDriving):
+            if isinstance(error.error, EffectOutcomeUnknownError):
+                await self._finish(RunStatus.INTERRUPTED, "effect_unknown")
+            return error.error
+        if isinstance(error, LeaseLostError):
+            return error
+        if isinstance(error, GraphDrained):
+            await self._finish(RunStatus.QUEUED, "drained at a step boundary")
+        elif isinstance(error, Exception):
+            await self._finish(RunStatus.FAILED, repr(error)[:CAUSE_CHARS_MAX])
+        else:
+            self._release_when_quiet("stopped by its caller")
+        return error
+
+    async def _finish(self, status: RunStatus, cause: str | None = None) -> None:
+        usage = self.spent.take()
+        self.run = await self.store.aperform(
+            self.store.finish_run(self.claim.lease, status, cause=cause, usage=usage)
+        )
+
+    def _release_when_quiet(self, cause: str) -> None:
+        """
+        Let go of a run that was cancelled, but not while one of its calls is still alive in a thread.
+
+        Until then the run stays claimed: nobody may repeat a call that has not ended.
+        """
+        token, executor = self.claim.lease.run_id, self.plan.executor
+        act = self.store.finish_run(self.claim.lease, RunStatus.QUEUED, cause=cause, usage=self.spent.take())
+
+        def release() -> None:
+            while not executor.wait_idle(token, 60):
+                log.warning("run %s was stopped, but a call of it is still running in a thread", token)
+            try:
+                self.store.perform(act)
+            except NineLivesError as error:
+                log.info("run %s was not released: %s", token, error)
+
+        if executor.alive(token):
+            threading.Thread(target=release, name="ninelives-release", daemon=True).start()
+        else:
+            release()
+
+    async def _at_breakpoint(self) -> bool:
+        """Stopped by `interrupt_before` or `interrupt_after`, which ask nothing and leave tasks to be run."""
+        if not (self.graph.interrupt_before_nodes or self.graph.interrupt_after_nodes or self.breakpoints):
+            return False
+        return bool((await self.graph.aget_state(self.config)).tasks)
+
+    @property
+    def breakpoints(self) -> bool:
+        return bool(self.run.spec.interrupt_before or self.run.spec.interrupt_after)
+
+
+class RunSaver(Saver):
+    """A saver under a claim that remembers the head it was given and what the graph has asked in this drive."""
+
+    graph: AnyGraph
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._head: StoredCheckpoint | None = None
+        self._fresh = False
+        self.asked: set[str] = set()
+
+    def preload(self, head: StoredCheckpoint) -> None:
+        """The head as it was read by the preflight; nobody else can have moved it under our claim."""
+        self._head = head
+
+    def open_questions(self) -> list[Interrupt]:
+        return _langgraph.pending_interrupts(self._head.writes) if self._head else []
+
+    def head_writes(self) -> list[tuple[str, str, Any]]:
+        return self._head.writes if self._head else []
+
+    def _tuple_or_none(self, stored: StoredCheckpoint | None) -> Any:
+        found = super()._tuple_or_none(stored)
+        if found is None or stored is None:
+            return found
+        settled = _langgraph.settle_handled_errors(
+            self.graph, stored.checkpoint, stored.metadata, stored.ns, stored.writes
+        )
+        return found._replace(pending_writes=settled)
+
+    def _put_writes(self, config: RunnableConfig, writes: Any, task_id: str, task_path: str) -> Any:
+        if not config["configurable"].get("checkpoint_ns"):
+            self.asked.update(i.id for channel, value in writes if channel == _langgraph.INTERRUPT for i in value)
+        return super()._put_writes(config, writes, task_id, task_path)
+
+
+@asynccontextmanager
+async def driving(
+    plan: Plan, claim: Claim, run: Run, config: RunnableConfig, attributes: Mapping[str, Any] = MappingProxyType({})
+) -> AsyncIterator[Drive]:
+    """
+    Drive a claimed run: yields what to call; records the outcome whatever happens inside.
+
+    `attributes` are set on the copy of the graph that is driven, such as a config bound by `with_config`.
+
+    Raises: what the graph raised, or the public error where one of our checks stopped it.
+    """
+    drive = Drive(plan, claim, run, config, attributes)
+    try:
+        await drive.prepare()
+        yield drive
+        await drive.succeed()
+    except BaseException as error:
+        public = await _shielded(drive.fail(error))
+        if public is not error:
+            raise public from error
+        raise
+    finally:
+        await _shielded(drive.supersteps.aclose())
+
+
+async def _shielded(work: Any) -> Any:
+    """To its end, even when the task that asks is being cancelled."""
+    task = asyncio.ensure_future(work)
+    while not task.done():
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError:
+            if task.cancelled():
+                raise
+    return task.result()
+
+
+def _with(callbacks: Any, watch: BaseCallbackHandler) -> Any:
+    if callbacks is None:
+        return [watch]
+    if isinstance(callbacks, BaseCallbackManager):
+        extended = callbacks.copy()
+        extended.add_handler(watch, inherit=True)
+        return extended
+    return [*callbacks, watch]
+
+
+def call_options(run: Run, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Breakpoints of the stored request, unless this call names its own."""
+    stored = {"interrupt_before": run.spec.interrupt_before, "interrupt_after": run.spec.interrupt_after}
+    return {**{name: value for name, value in stored.items() if value is not None}, **given}
+
+
+Listener = Callable[[Any], None]

@@ -1,0 +1,499 @@
+"""
+The contract that every store keeps: the acts of the domain, each one transaction.
+
+An act is written once, as a generator that yields statements and receives rows; `perform` and `aperform` are the only
+two ways to run one. Either all of an act is in the store or nothing of it. What a store promises beyond that is in
+the docstring of each act: they are the promises of the whole project, told one by one.
+
+Two rules hold for every write of a run (checkpoint, task writes, effect, interrupt, event): it carries the claim it was
+made under, and the store checks, inside the same transaction and last, that the claim still owns the run. A write that
+comes too late raises `LeaseLostError` and leaves no trace. Clocks decide when a run may be taken over, never who may
+write; and the order of checkpoints is the store's own sequence, never a clock's.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import wraps
+from typing import Any, Concatenate, Generic, ParamSpec, TypeAlias, TypeVar
+
+from ninelives.clock import Clock, system_clock
+from ninelives.model import (
+    NO_USAGE,
+    Admission,
+    Decision,
+    Effect,
+    EffectState,
+    Event,
+    Interrupt,
+    Lease,
+    NewEffect,
+    NewRun,
+    Run,
+    RunStatus,
+    Scope,
+    StoredCheckpoint,
+    Thread,
+    Usage,
+    Worker,
+    WorkerLease,
+)
+
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+P = ParamSpec("P")
+S = TypeVar("S")
+Row: TypeAlias = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """One named statement with its values; with `many`, the same statement once per entry, answered by no rows."""
+
+    name: str
+    params: Mapping[str, Any] = field(default_factory=dict)
+    many: Sequence[Mapping[str, Any]] | None = None
+
+
+Steps: TypeAlias = Generator[Query, list[Row], T]
+
+
+@dataclass(slots=True)
+class Act(Generic[T_co]):
+    """One transaction, not yet run: a name, its statements to come, and whether it only reads. It runs once."""
+
+    name: str
+    steps: Steps[T_co]
+    reads: bool = False
+
+
+def act(steps: Callable[Concatenate[S, P], Steps[T]]) -> Callable[Concatenate[S, P], Act[T]]:
+    """Make a method that yields statements into one that returns an `Act` of the same name."""
+    return _named(steps, reads=False)
+
+
+def reading(steps: Callable[Concatenate[S, P], Steps[T]]) -> Callable[Concatenate[S, P], Act[T]]:
+    """As `act`, for one that only reads: it waits for no writer."""
+    return _named(steps, reads=True)
+
+
+def _named(steps: Callable[Concatenate[S, P], Steps[T]], *, reads: bool) -> Callable[Concatenate[S, P], Act[T]]:
+    @wraps(steps)
+    def named(self: S, /, *args: P.args, **kwargs: P.kwargs) -> Act[T]:
+        return Act(steps.__name__.lstrip("_"), steps(self, *args, **kwargs), reads)
+
+    return named
+
+
+Fault = Callable[[str, str, str], None]
+"""
+Told of `(act, statement, where)` before and after each statement, and of `(act, 'commit', where)` around the commit, by
+the thread that does the work. It is how the crash tool stops the world; it must not touch the store.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class PutWrites:
+    """Writes of one task, `(idx, channel, value)` each: the place in the list, or a special one below 0."""
+
+    ns: str
+    checkpoint_id: str
+    task_id: str
+    task_path: str
+    writes: Sequence[tuple[int, str, Any]]
+    withdraw: Sequence[int] = ()
+    replace: bool = False
+    questions: Sequence[tuple[str, Any]] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PutCheckpoint:
+    """A checkpoint to store. `extends`: it must become the next of its branch; else it may open one."""
+
+    ns: str
+    checkpoint_id: str
+    parent_id: str | None
+    checkpoint: Mapping[str, Any]
+    metadata: Mapping[str, Any]
+    source: str
+    extends: bool
+    graph_fp: str | None = None
+    usage: Usage = NO_USAGE
+
+
+class Store(ABC):
+    """Where threads, runs and state are kept. Thread-safe; not fork-safe: open one after forking."""
+
+    url: str
+    durability: str
+    """What an acknowledgement means, in words."""
+    clock: Clock = system_clock
+    fault: Fault | None = None
+
+    # -- running acts -------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def perform(self, act: Act[T]) -> T:
+        """
+        Run one act; it has committed when this returns.
+
+        Raises:
+            StoreUnavailableError: the store stayed locked or unreachable; nothing was written.
+            NineLivesError: what the act's own docstring names; nothing was written.
+        """
+
+    @abstractmethod
+    async def aperform(self, act: Act[T]) -> T:
+        """As `perform`, for an event loop; a cancelled wait does not undo an act that has been handed over."""
+
+    @abstractmethod
+    def submit(self, act: Act[T]) -> Any:
+        """Hand over an act now, in order with all others handed over; gives a `concurrent.futures.Future`."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Finish what was handed over, then close. Closing twice is fine."""
+
+    @abstractmethod
+    def allow_types(self, *types: type) -> None:
+        """Values of these types may be stored and loaded."""
+
+    @abstractmethod
+    def request_digest(self, value: Any) -> bytes:
+        """A digest of a value's stored form: equal requests are equal under it, in every process."""
+
+    # -- workers ------------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def register_worker(self, worker_id: str, *, host: str, pid: int, ttl_s: float) -> Act[WorkerLease]:
+        """Make a worker known, alive until `ttl_s` seconds from now. An id is used once, ever."""
+
+    @abstractmethod
+    def renew_worker(self, worker: WorkerLease, *, ttl_s: float) -> Act[WorkerLease]:
+        """
+        Move the lease's end to `ttl_s` from now, by the store's clock.
+
+        Raises:
+            WorkerLostError: the lease had ended. Stop at once and register anew.
+
+        Source: leases, Gray & Cheriton 1989.
+        """
+
+    @abstractmethod
+    def bury_worker(self, worker_id: str) -> Act[bool]:
+        """The process is known to be dead (its file lock is free) or leaves: its lease ends now. False: it was gone."""
+
+    @abstractmethod
+    def list_workers(self) -> Act[list[Worker]]:
+        """Every worker that has not been buried, the expired ones too."""
+
+    # -- threads ------------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def find_thread(self, scope: Scope, thread_id: str) -> Act[Thread | None]:
+        """The thread, in whatever state (an erased one is remembered as erased)."""
+
+    @abstractmethod
+    def near_threads(self, scope: Scope, thread_id: str) -> Act[list[str]]:
+        """Up to three ids of the same owner that look like this one, the nearest first."""
+
+    @abstractmethod
+    def list_threads(self, scope: Scope, *, limit: int = 50, offset: int = 0) -> Act[list[Thread]]:
+        """Threads that are not erased, the last changed first, with checkpoint counts and bytes of content."""
+
+    @abstractmethod
+    def delete_thread(self, scope: Scope, thread_id: str) -> Act[None]:
+        """
+        Forget all that the thread holds; remember only that it was erased. An unknown thread is left unknown.
+
+        Raises:
+            ThreadBusyError: a live run holds it.
+        """
+
+    @abstractmethod
+    def copy_thread(self, scope: Scope, source: str, target: str) -> Act[None]:
+        """
+        Copy checkpoints, writes and content to a new thread; runs, effects, questions and events stay behind.
+
+        Raises:
+            NoCheckpointFoundError: no such source.
+            DivergentStateError: the target has checkpoints already.
+        """
+
+    @abstractmethod
+    def prune_thread(self, scope: Scope, thread_id: str) -> Act[int]:
+        """
+        Keep the newest checkpoint of every namespace, and every ancestor that a DeltaChannel still replays.
+
+        Returns how many checkpoints went. Content that nothing refers to any more goes with them.
+
+        Raises:
+            ThreadBusyError: a live run holds the thread.
+        """
+
+    @abstractmethod
+    def delete_for_runs(self, scope: Scope, run_ids: Sequence[str]) -> Act[int]:
+        """
+        Forget the checkpoints (and their writes) that these runs made, but for those that a live chain replays.
+
+        Raises:
+            ThreadBusyError: a live run holds one of the threads.
+        """
+
+    # -- runs ---------------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def start_run(self, scope: Scope, new: NewRun, worker: WorkerLease) -> Act[Admission]:
+        """
+        Admit a run and claim it in one transaction: once this has returned, the request outlives every process.
+
+        A key seen before gives back its run and no lease; nothing changes. `new.closes` names the unfinished run that
+        this one supersedes: it becomes `abandoned` and its questions withdrawn in the same transaction.
+
+        Raises:
+            IdempotencyMismatchError: the key was used with another request.
+            NoCheckpointFoundError: no such thread and `may_create` is off, or the thread was erased or moved.
+            GraphChangedError: the thread belongs to another graph.
+            ThreadBusyError: a live run holds the thread.
+            UnfinishedRunError: the newest run is unfinished and not the one named by `closes`.
+            WorkerLostError: the worker's own lease has ended.
+        """
+
+    @abstractmethod
+    def take_over(self, scope: Scope, run_id: str, worker: WorkerLease) -> Act[Admission]:
+        """
+        Claim an unfinished run that no live process has, under a new epoch: whoever had it can write no more.
+
+        Raises:
+            ThreadBusyError: a live process has it.
+            LeaseLostError: it is closed, or a newer run has superseded it.
+            WorkerLostError: the worker's own lease has ended.
+        """
+
+    @abstractmethod
+    def answer(
+        self,
+        scope: Scope,
+        thread_id: str,
+        answers: Mapping[str, Any],
+        new: NewRun,
+        worker: WorkerLease,
+        *,
+        actor: str,
+        channel: str,
+    ) -> Act[Admission]:
+        """
+        Record decisions for pending questions and the run that goes on with them, in one transaction.
+
+        Args:
+            answers: value by interrupt id.
+
+        Raises:
+            InvalidDecisionError: an id that is not pending (unknown, answered, withdrawn); says which are.
+            ThreadBusyError: a live run holds the thread.
+        """
+
+    @abstractmethod
+    def finish_run(
+        self, lease: Lease, status: RunStatus, *, cause: str | None = None, usage: Usage = NO_USAGE
+    ) -> Act[Run]:
+        """
+        End the run under its claim: done, failed, interrupted, or back to queued (drained at a step boundary).
+
+        Raises:
+            LeaseLostError: somebody else has it.
+        """
+
+    @abstractmethod
+    def close_run(self, scope: Scope, run_id: str, status: RunStatus, *, by: str) -> Act[Run]:
+        """
+        Close an unfinished run that nobody holds (abandon, cancel); its questions are withdrawn. History is kept.
+
+        Raises:
+            ThreadBusyError: a live process has it.
+        """
+
+    @abstractmethod
+    def holds(self, lease: Lease) -> Act[bool]:
+        """Whether the claim owns the run still and its worker is believed alive; asked before each node and tool."""
+
+    @abstractmethod
+    def get_run(self, scope: Scope, run_id: str) -> Act[Run]:
+        """
+        Raises:
+            NoCheckpointFoundError: no such run in this scope.
+        """
+
+    @abstractmethod
+    def find_run_by_key(self, scope: Scope, graph: str, key: str) -> Act[Run | None]:
+        """The run that was made under this idempotency key."""
+
+    @abstractmethod
+    def find_newest_run(self, scope: Scope, thread_id: str) -> Act[Run | None]:
+        """The thread's newest run, state edits left out."""
+
+    @abstractmethod
+    def list_runs(
+        self, scope: Scope, *, thread_id: str | None = None, status: RunStatus | None = None, limit: int = 50
+    ) -> Act[list[Run]]:
+        """Runs, the newest first."""
+
+    @abstractmethod
+    def chain_usage(self, scope: Scope, chain: str) -> Act[Usage]:
+        """What all runs of a chain have cost together."""
+
+    @abstractmethod
+    def has_begun(self, lease: Lease) -> Act[tuple[bool, bool]]:
+        """Whether the run has a checkpoint of its own, and whether its command input is recorded at the head."""
+
+    # -- state --------------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def put_checkpoint(self, scope: Scope, thread_id: str, put: PutCheckpoint, lease: Lease | None) -> Act[None]:
+        """
+        Store one checkpoint.
+
+        Under a claim, or with none (a saver used alone): then only on a thread that no live run holds.
+
+        Raises:
+            LeaseLostError: the claim no longer owns the run.
+            DivergentStateError: `extends`, and the parent is not the tip of a branch any more.
+            ThreadBusyError: no claim, and a run holds the thread.
+            UnknownTypeError: a value could not be loaded again; with the path to it.
+
+        Source: compare-and-set on the head; fencing tokens, Kleppmann 2016.
+        """
+
+    @abstractmethod
+    def put_writes(self, scope: Scope, thread_id: str, put: PutWrites, lease: Lease | None) -> Act[None]:
+        """
+        Store one task's writes: all of them or none. Special ones (below 0) replace, others are written once.
+
+        Raises:
+            LeaseLostError, ThreadBusyError, UnknownTypeError: as `put_checkpoint`.
+            DivergentStateError: another invocation has recorded this task with another result.
+        """
+
+    @abstractmethod
+    def get_checkpoint(
+        self, scope: Scope, thread_id: str, ns: str, checkpoint_id: str | None
+    ) -> Act[StoredCheckpoint | None]:
+        """
+        One checkpoint, or the newest of its namespace.
+
+        Raises:
+            StoreCorruptError: content is missing or is not what was written.
+        """
+
+    @abstractmethod
+    def list_checkpoints(
+        self,
+        scope: Scope,
+        *,
+        thread_id: str | None,
+        ns: str | None,
+        checkpoint_id: str | None = None,
+        before: str | None = None,
+        below_seq: int | None = None,
+        limit: int = 100,
+    ) -> Act[list[StoredCheckpoint]]:
+        """
+        Checkpoints, the newest first by the store's order; `before` is a checkpoint id of any namespace of the thread.
+        """
+
+    @abstractmethod
+    def delta_history(
+        self, scope: Scope, thread_id: str, ns: str, checkpoint_id: str, channels: Sequence[str]
+    ) -> Act[dict[str, tuple[list[tuple[str, str, Any]], list[Any]]]]:
+        """
+        What a DeltaChannel replays for this checkpoint: per channel the writes of its ancestors, oldest first, and
+        the stored value they start from (a list of one, or empty).
+
+        Raises:
+            LackOfSnapshotFrequency: an ancestor is missing.
+        """
+
+    # -- questions ----------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def list_interrupts(self, scope: Scope, thread_id: str, *, pending_only: bool = True) -> Act[list[Interrupt]]:
+        """The thread's questions, in the order in which they were asked."""
+
+    @abstractmethod
+    def list_decisions(self, scope: Scope, thread_id: str, *, chain: str | None = None) -> Act[list[Decision]]:
+        """Accepted answers, of all runs or of one chain, oldest first."""
+
+    # -- effects ------------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def open_effect(self, lease: Lease, new: NewEffect) -> Act[Effect]:
+        """
+        Record the intent of an outside act, before it happens.
+
+        A key seen before gives what is known of it: `done` with its result; an intent that an earlier claim left open
+        becomes `unknown`; one settled as not done is opened again, as the next attempt. `fresh` is True where the
+        caller may act now.
+
+        Raises:
+            LeaseLostError: the claim no longer owns the run; do not act.
+        """
+
+    @abstractmethod
+    def finish_effect(
+        self, lease: Lease, effect: Effect, state: EffectState, result: Any, *, why: str | None = None
+    ) -> Act[Effect]:
+        """
+        Record how the act ended, by the process that performed it.
+
+        Raises:
+            LeaseLostError: the claim no longer owns the run: the act is reported as unknown to the new owner.
+        """
+
+    @abstractmethod
+    def settle_effect(
+        self, scope: Scope, key: str, state: EffectState, result: Any, *, by: str, why: str
+    ) -> Act[Effect]:
+        """
+        Record what really happened: done (with a result) or not done. Not done only once the process that asked is
+        known dead: until then it may still be at it.
+
+        Raises:
+            NoCheckpointFoundError: no such effect.
+            InvalidDecisionError: its outcome is known already, or the process that asked may still be at it.
+        """
+
+    @abstractmethod
+    def list_effects(
+        self, scope: Scope, *, thread_id: str | None = None, state: EffectState | None = None
+    ) -> Act[list[Effect]]:
+        """Effects, oldest first."""
+
+    # -- events and graphs --------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def list_events(self, scope: Scope, thread_id: str, *, after: int = 0, limit: int = 1000) -> Act[list[Event]]:
+        """Events after a number, in order."""
+
+    @abstractmethod
+    def note_graph(self, fp: str, graph: str, description: Mapping[str, Any]) -> Act[None]:
+        """Remember what a graph looked like under this fingerprint."""
+
+    @abstractmethod
+    def find_graph(self, fp: str) -> Act[Mapping[str, Any] | None]:
+        """The description noted under a fingerprint."""
+
+    # -- liveness that no table can tell --------------------------------------------------------------------------
+
+    @abstractmethod
+    def hold_worker_lock(self, worker_id: str) -> None:
+        """Take the operating system's lock that the kernel lets go of when this process dies."""
+
+    @abstractmethod
+    def drop_worker_lock(self, worker_id: str) -> None:
+        """Let go of it."""
+
+    @abstractmethod
+    def dead_workers(self, workers: Iterable[Worker]) -> list[str]:
+        """Those whose process is known to be dead, now, whatever their lease says."""

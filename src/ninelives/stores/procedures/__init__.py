@@ -1,0 +1,20 @@
+"""
+The acts of the store, each written once, for every SQL store.
+
+A method here yields named statements and receives rows; the statements themselves live in the `.sql` files of each
+dialect, under the same names.
+"""
+
+from ninelives.stores.procedures.effects import EffectActs, EventActs, QuestionActs
+from ninelives.stores.procedures.retention import RetentionActs
+from ninelives.stores.procedures.runs import RunActs
+from ninelives.stores.procedures.state import StateActs
+from ninelives.stores.procedures.threads import ThreadActs
+from ninelives.stores.procedures.workers import WorkerActs
+
+
+class SqlActs(WorkerActs, ThreadActs, RunActs, StateActs, RetentionActs, QuestionActs, EffectActs, EventActs):
+    """All acts together, to be mixed into a store that can perform them."""
+
+
+__all__ = ["SqlActs"]

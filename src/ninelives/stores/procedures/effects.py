@@ -1,0 +1,164 @@
+"""Outside acts, questions and events."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ninelives.errors import InvalidDecisionError, NoCheckpointFoundError
+from ninelives.model import (
+    Decision,
+    Effect,
+    EffectState,
+    Event,
+    Interrupt,
+    InterruptState,
+    Lease,
+    NewEffect,
+    Scope,
+)
+from ninelives.store import Act, Query, Row, Steps, act, reading
+from ninelives.stores.procedures.base import Procedures, event, fenced, held, one
+from ninelives.stores.procedures.threads import thread_row
+
+
+class EffectActs(Procedures):
+    @act
+    def open_effect(self, lease: Lease, new: NewEffect) -> Steps[Effect]:
+        found = yield from self._effect(Scope(lease.owner), new.key)
+        if found is None:
+            yield Query("add_effect", {**_fields(new), **_claim(lease), "owner": lease.owner})
+            yield event(lease.thread_no, "effect_intent", lease=lease, ref=new.key)
+            fresh = True
+        elif found.state is EffectState.NOT_DONE:
+            yield Query("reopen_effect", {"effect_no": found.effect_no, **_claim(lease)})
+            yield event(lease.thread_no, "effect_intent", lease=lease, ref=new.key)
+            fresh = True
+        else:
+            fresh = False
+            if found.state is EffectState.INTENT and found.epoch != lease.epoch:
+                yield Query("set_effect_unknown", {"effect_no": found.effect_no})
+                yield event(lease.thread_no, "effect_unknown", lease=lease, ref=new.key)
+        yield from held(lease)
+        effect = yield from self._effect(Scope(lease.owner), new.key, fresh=fresh)
+        assert effect is not None
+        return effect
+
+    def finish_effect(
+        self, lease: Lease, effect: Effect, state: EffectState, result: Any, *, why: str | None = None
+    ) -> Act[Effect]:
+        return self._finish_effect(lease, effect, state, self.encode(result), why)
+
+    @act
+    def _finish_effect(
+        self, lease: Lease, effect: Effect, state: EffectState, result: bytes, why: str | None
+    ) -> Steps[Effect]:
+        yield from self._settle(effect, state, result, by=lease.worker_id, why=why)
+        yield event(lease.thread_no, f"effect_{state}", lease=lease, ref=effect.key)
+        yield from fenced(lease)
+        done = yield from self._effect(Scope(lease.owner), effect.key)
+        assert done is not None
+        return done
+
+    def settle_effect(
+        self, scope: Scope, key: str, state: EffectState, result: Any, *, by: str, why: str
+    ) -> Act[Effect]:
+        return self._settle_effect(scope, key, state, self.encode(result), by, why)
+
+    @act
+    def _settle_effect(
+        self, scope: Scope, key: str, state: EffectState, result: bytes, by: str, why: str
+    ) -> Steps[Effect]:
+        effect = yield from self._effect(scope, key)
+        if effect is None:
+            raise NoCheckpointFoundError(key, why="is not the key of an effect that is known here")
+        if state not in (EffectState.DONE, EffectState.NOT_DONE):
+            raise InvalidDecisionError(f"an effect is settled as done or not done, not {state}")
+        ended = effect.by is not None or not effect.holder_alive  # it reported its own end, or cannot any more
+        if not ended and (effect.state is EffectState.INTENT or state is EffectState.NOT_DONE):
+            raise InvalidDecisionError(f"the process that asked for effect {key!r} may still be at it")
+        if effect.state not in (EffectState.INTENT, EffectState.UNKNOWN):
+            raise InvalidDecisionError(f"the outcome of effect {key!r} is known: {effect.state}")
+        yield from self._settle(effect, state, result, by=by, why=why)
+        thread = yield from thread_row(Scope(effect.owner), effect.thread_id)
+        if thread:
+            yield event(thread["thread_no"], f"effect_{state}", ref=key)
+        settled = yield from self._effect(scope, key)
+        assert settled is not None
+        return settled
+
+    @reading
+    def list_effects(
+        self, scope: Scope, *, thread_id: str | None = None, state: EffectState | None = None
+    ) -> Steps[list[Effect]]:
+        params = {"owner": scope.owner, "thread_id": thread_id, "state": state and state.value}
+        return [self._effect_record(row) for row in (yield Query("list_effects", params))]
+
+    def _settle(self, effect: Effect, state: EffectState, result: bytes, *, by: str, why: str | None) -> Steps[None]:
+        params = {"effect_no": effect.effect_no, "state": state.value, "result": result, "by": by, "why": why}
+        yield Query("settle_effect", params)
+
+    def _effect(self, scope: Scope, key: str, *, fresh: bool = False) -> Steps[Effect | None]:
+        row = one((yield Query("find_effect", {"owner": scope.owner or "", "key": key})))
+        return self._effect_record(row, fresh=fresh) if row else None
+
+    def _effect_record(self, row: Row, *, fresh: bool = False) -> Effect:
+        values = dict(row)
+        values["result"] = None if values["result"] is None else self.decode(values["result"])
+        values["state"] = EffectState(values["state"])
+        values["holder_alive"] = bool(values["holder_alive"])
+        return Effect(fresh=fresh, **values)
+
+
+class QuestionActs(Procedures):
+    @reading
+    def list_interrupts(self, scope: Scope, thread_id: str, *, pending_only: bool = True) -> Steps[list[Interrupt]]:
+        thread = yield from thread_row(scope, thread_id)
+        if thread is None:
+            return []
+        name = "pending_interrupts" if pending_only else "list_interrupts"
+        return [self._interrupt(row) for row in (yield Query(name, {"thread_no": thread["thread_no"]}))]
+
+    @reading
+    def list_decisions(self, scope: Scope, thread_id: str, *, chain: str | None = None) -> Steps[list[Decision]]:
+        thread = yield from thread_row(scope, thread_id)
+        if thread is None:
+            return []
+        rows = yield Query("list_decisions", {"thread_no": thread["thread_no"], "chain": chain})
+        return [Decision(**{**row, "value": self.decode(row["value"])}) for row in rows]
+
+    def _interrupt(self, row: Row) -> Interrupt:
+        changed = {"payload": self.decode(row["payload"]), "state": InterruptState(row["state"])}
+        return Interrupt(**{**row, **changed})
+
+
+class EventActs(Procedures):
+    @reading
+    def list_events(self, scope: Scope, thread_id: str, *, after: int = 0, limit: int = 1000) -> Steps[list[Event]]:
+        thread = yield from thread_row(scope, thread_id)
+        if thread is None:
+            return []
+        rows = yield Query("list_events", {"thread_no": thread["thread_no"], "after": after, "limit": limit})
+        return [Event(**row) for row in rows]
+
+    @act
+    def note_graph(self, fp: str, graph: str, description: Mapping[str, Any]) -> Steps[None]:
+        yield Query("note_graph", {"fp": fp, "graph": graph, "description": self.encode(dict(description))})
+
+    @reading
+    def find_graph(self, fp: str) -> Steps[Mapping[str, Any] | None]:
+        row = one((yield Query("find_graph", {"fp": fp})))
+        return self.decode(row["description"]) if row else None
+
+
+def _fields(new: NewEffect) -> dict[str, Any]:
+    return {name: getattr(new, name) for name in NewEffect.__slots__}
+
+
+def _claim(lease: Lease) -> dict[str, Any]:
+    return {
+        "thread_no": lease.thread_no,
+        "run_no": lease.run_no,
+        "epoch": lease.epoch,
+        "worker": lease.worker_id,
+    }

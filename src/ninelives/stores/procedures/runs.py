@@ -1,0 +1,314 @@
+"""Runs: admitting, claiming, ending them. Who may write is decided here and checked by the fence."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ninelives.errors import (
+    DivergentStateError,
+    IdempotencyMismatchError,
+    InvalidDecisionError,
+    LeaseLostError,
+    NoCheckpointFoundError,
+    ThreadBusyError,
+    UnfinishedRunError,
+)
+from ninelives.model import (
+    CLOSED,
+    NO_USAGE,
+    Admission,
+    Lease,
+    NewRun,
+    Run,
+    RunSpec,
+    RunStatus,
+    Scope,
+    Unfinished,
+    Usage,
+    WorkerLease,
+)
+from ninelives.store import Act, Query, Row, Steps, act, reading
+from ninelives.stores import codec
+from ninelives.stores.procedures.base import Procedures, event, fenced, one
+from ninelives.stores.procedures.threads import near, open_thread, thread_row
+from ninelives.stores.procedures.workers import must_live
+
+NULL_TASK_ID = "00000000-0000-0000-0000-000000000000"
+
+
+class RunActs(Procedures):
+    # -- admitting and claiming -----------------------------------------------------------------------------------
+
+    def start_run(self, scope: Scope, new: NewRun, worker: WorkerLease) -> Act[Admission]:
+        return self._start_run(scope, new, self._pack(new.spec), worker)
+
+    @act
+    def _start_run(self, scope: Scope, new: NewRun, spec: bytes, worker: WorkerLease) -> Steps[Admission]:
+        yield from must_live(worker)
+        if new.key is not None and (known := (yield from self._run_by_key(scope, new.graph, new.key))):
+            return self._known(known, new)
+        thread, created = yield from open_thread(scope, new.thread_id, new.graph, may_create=new.may_create)
+        yield from self._free_slot(thread)
+        if new.driver != "edit":
+            yield from self._settle_newest(thread, new)
+        return (yield from self._insert_run(scope, thread, new, spec, worker, created=created))
+
+    def _known(self, known: Run, new: NewRun) -> Admission:
+        if known.request != new.request:
+            raise IdempotencyMismatchError(str(new.key), known.run_id)
+        return Admission(known, None)
+
+    def _free_slot(self, thread: Row) -> Steps[None]:
+        """The one running slot of a thread: a dead holder's run lets go of it, a live one's is respected."""
+        for row in (yield Query("release_dead_run", {"thread_no": thread["thread_no"]})):
+            yield event(thread["thread_no"], "run_cut_off", run_no=row["run_no"])
+        held = one((yield Query("find_held_run", {"thread_no": thread["thread_no"]})))
+        if held:
+            raise ThreadBusyError(thread["thread_id"], held["run_id"], held["worker"])
+
+    def _settle_newest(self, thread: Row, new: NewRun) -> Steps[None]:
+        newest = yield from self._newest_run(thread["thread_no"])
+        if new.closes is not None and (newest is None or newest.run_id != new.closes):
+            found = newest.run_id if newest else None
+            raise DivergentStateError(thread["thread_id"], f"run {new.closes!r} is not its newest run", found)
+        if newest is None or not newest.unfinished:
+            return
+        if new.closes is None:
+            raise UnfinishedRunError(Unfinished(newest, usage=newest.usage))
+        yield from self._close(thread, newest, RunStatus.ABANDONED, "superseded")
+
+    def _insert_run(
+        self,
+        scope: Scope,
+        thread: Row,
+        new: NewRun,
+        spec: bytes,
+        worker: WorkerLease,
+        *,
+        created: bool = False,
+        parent: Run | None = None,
+    ) -> Steps[Admission]:
+        head = one((yield Query("find_head", {"thread_no": thread["thread_no"], "ns": ""})))
+        base = (head["checkpoint_id"] if head else None) if new.take_head_as_base else new.base
+        rows = yield Query(
+            "add_run",
+            {
+                "run_id": new.run_id,
+                "thread_no": thread["thread_no"],
+                "graph": new.graph,
+                "key_scope": f"{scope.owner or ''}\n{new.graph}" if new.key is not None else None,
+                "key": new.key,
+                "request": new.request,
+                "spec": spec,
+                "driver": new.driver,
+                "chain": parent.chain if parent else new.run_id,
+                "continues": parent.run_id if parent else None,
+                "replaces": new.replaces,
+                "base": parent.base if parent else base,
+                "worker": worker.worker_id,
+                "epoch": (yield from _next_epoch()),
+            },
+        )
+        yield event(thread["thread_no"], "run_started", run_no=rows[0]["run_no"], ref=new.run_id)
+        run = yield from self._run(scope, new.run_id)
+        return Admission(run, _lease(run, thread["thread_no"], worker), created)
+
+    @act
+    def take_over(self, scope: Scope, run_id: str, worker: WorkerLease) -> Steps[Admission]:
+        yield from must_live(worker)
+        run = yield from self._run(scope, run_id)
+        thread = yield from _thread_of(run)
+        yield from self._free_slot(thread)
+        newest = yield from self._newest_run(thread["thread_no"])
+        if run.status in CLOSED or newest is None or newest.run_id != run_id:
+            raise LeaseLostError(run_id, run.epoch)
+        epoch = yield from _next_epoch()
+        yield Query("claim_run", {"run_id": run_id, "worker": worker.worker_id, "epoch": epoch})
+        yield event(thread["thread_no"], "run_taken_over", run_no=run.run_no, ref=run.worker_id or "")
+        run = yield from self._run(scope, run_id)
+        return Admission(run, _lease(run, thread["thread_no"], worker))
+
+    def answer(
+        self,
+        scope: Scope,
+        thread_id: str,
+        answers: Mapping[str, Any],
+        new: NewRun,
+        worker: WorkerLease,
+        *,
+        actor: str,
+        channel: str,
+    ) -> Act[Admission]:
+        values = {interrupt_id: self.encode(value) for interrupt_id, value in answers.items()}
+        return self._answer(scope, thread_id, values, new, self._pack(new.spec), worker, (actor, channel))
+
+    @act
+    def _answer(
+        self,
+        scope: Scope,
+        thread_id: str,
+        values: Mapping[str, bytes],
+        new: NewRun,
+        spec: bytes,
+        worker: WorkerLease,
+        by: tuple[str, str],
+    ) -> Steps[Admission]:
+        yield from must_live(worker)
+        if new.key is not None and (known := (yield from self._run_by_key(scope, new.graph, new.key))):
+            return self._known(known, new)
+        thread, _ = yield from open_thread(scope, thread_id, new.graph, may_create=False)
+        yield from self._free_slot(thread)
+        parent = yield from self._newest_run(thread["thread_no"])
+        rows = yield Query("pending_interrupts", {"thread_no": thread["thread_no"]})
+        asked = {row["interrupt_id"]: row["ask_no"] for row in rows}
+        unknown = [interrupt_id for interrupt_id in values if interrupt_id not in asked]
+        if parent is None or unknown or not values:
+            why = f"interrupt {unknown[0]!r} is not pending" if unknown else "nothing was answered"
+            raise InvalidDecisionError(why, list(asked))
+        yield Query("set_run_waiting", {"run_no": parent.run_no})
+        admission = yield from self._insert_run(scope, thread, new, spec, worker, parent=parent)
+        yield from self._decide(thread, values, asked, admission.run, by)
+        return admission
+
+    def _decide(
+        self, thread: Row, values: Mapping[str, bytes], asked: Mapping[str, int], run: Run, by: tuple[str, str]
+    ) -> Steps[None]:
+        for interrupt_id, value in values.items():
+            which = {"thread_no": thread["thread_no"], "interrupt_id": interrupt_id, "ask_no": asked[interrupt_id]}
+            yield Query(
+                "add_decision", {**which, "actor": by[0], "channel": by[1], "value": value, "run_id": run.run_id}
+            )
+            yield Query("set_interrupt_answered", which)
+            yield event(thread["thread_no"], "decision", run_no=run.run_no, ref=interrupt_id)
+
+    # -- ending ---------------------------------------------------------------------------------------------------
+
+    @act
+    def finish_run(
+        self, lease: Lease, status: RunStatus, *, cause: str | None = None, usage: Usage = NO_USAGE
+    ) -> Steps[Run]:
+        params = {"run_no": lease.run_no, "thread_no": lease.thread_no, "status": status.value, "cause": cause}
+        yield from fenced(lease)
+        yield Query("end_run", params)
+        if usage:
+            yield usage_query(lease, usage)
+        if status is RunStatus.DONE:
+            yield Query("withdraw_interrupts", {"thread_no": lease.thread_no})
+        yield event(lease.thread_no, f"run_{'drained' if status is RunStatus.QUEUED else status}", lease=lease)
+        return (yield from self._run(Scope(lease.owner), lease.run_id))
+
+    @act
+    def close_run(self, scope: Scope, run_id: str, status: RunStatus, *, by: str) -> Steps[Run]:
+        run = yield from self._run(scope, run_id)
+        thread = yield from _thread_of(run)
+        yield from self._free_slot(thread)
+        if run.unfinished:
+            yield from self._close(thread, run, status, by)
+        return (yield from self._run(scope, run_id))
+
+    def _close(self, thread: Row, run: Run, status: RunStatus, by: str) -> Steps[None]:
+        yield Query(
+            "end_run",
+            {"run_no": run.run_no, "thread_no": thread["thread_no"], "status": status.value, "cause": by},
+        )
+        yield Query("withdraw_interrupts", {"thread_no": thread["thread_no"]})
+        yield event(thread["thread_no"], f"run_{status}", run_no=run.run_no, ref=by)
+
+    # -- reading --------------------------------------------------------------------------------------------------
+
+    @reading
+    def holds(self, lease: Lease) -> Steps[bool]:
+        return bool((yield Query("holds", {"run_no": lease.run_no, "epoch": lease.epoch})))
+
+    @reading
+    def get_run(self, scope: Scope, run_id: str) -> Steps[Run]:
+        return (yield from self._run(scope, run_id))
+
+    @reading
+    def find_run_by_key(self, scope: Scope, graph: str, key: str) -> Steps[Run | None]:
+        return (yield from self._run_by_key(scope, graph, key))
+
+    @reading
+    def find_newest_run(self, scope: Scope, thread_id: str) -> Steps[Run | None]:
+        thread = yield from thread_row(scope, thread_id)
+        return (yield from self._newest_run(thread["thread_no"])) if thread else None
+
+    @reading
+    def list_runs(
+        self, scope: Scope, *, thread_id: str | None = None, status: RunStatus | None = None, limit: int = 50
+    ) -> Steps[list[Run]]:
+        rows = yield Query(
+            "list_runs",
+            {"owner": scope.owner, "thread_id": thread_id, "status": status and status.value, "limit": limit},
+        )
+        return [self._record(row) for row in rows]
+
+    @reading
+    def chain_usage(self, scope: Scope, chain: str) -> Steps[Usage]:
+        rows = yield Query("chain_usage", {"owner": scope.owner, "chain": chain})
+        return _usage(rows[0])
+
+    @reading
+    def has_begun(self, lease: Lease) -> Steps[tuple[bool, bool]]:
+        params = {"run_no": lease.run_no, "thread_no": lease.thread_no, "null_task": NULL_TASK_ID}
+        row = (yield Query("has_begun", params))[0]
+        return bool(row["checkpoint"]), bool(row["command"])
+
+    # -- shared ---------------------------------------------------------------------------------------------------
+
+    def _run(self, scope: Scope, run_id: str) -> Steps[Run]:
+        row = one((yield Query("get_run", {"owner": scope.owner, "run_id": run_id})))
+        if row is None:
+            raise NoCheckpointFoundError(run_id, why="is not a run that is known here")
+        return self._record(row)
+
+    def _run_by_key(self, scope: Scope, graph: str, key: str) -> Steps[Run | None]:
+        params = {"key_scope": f"{scope.owner or ''}\n{graph}", "key": key}
+        row = one((yield Query("find_run_by_key", params)))
+        return self._record(row) if row else None
+
+    def _newest_run(self, thread_no: int) -> Steps[Run | None]:
+        row = one((yield Query("find_newest_run", {"thread_no": thread_no})))
+        return self._record(row) if row else None
+
+    def _pack(self, spec: RunSpec) -> bytes:
+        fields = {name: getattr(spec, name) for name in RunSpec.__slots__}
+        return self.encode({name: value for name, value in fields.items() if value})
+
+    def _record(self, row: Row) -> Run:
+        values = dict(row)
+        spec = RunSpec(**(self.decode(values.pop("spec")) or {}))
+        usage = _usage(values)
+        for name in Usage.__slots__:
+            values.pop(name)
+        values["status"] = RunStatus(values["status"])
+        values["worker_alive"] = bool(values["worker_alive"])
+        return Run(spec=spec, usage=usage, **values)
+
+
+def usage_query(lease: Lease, usage: Usage) -> Query:
+    return Query("add_usage", {"run_no": lease.run_no, **{name: getattr(usage, name) for name in Usage.__slots__}})
+
+
+def request_digest(value: Any, types: codec.TypeRegistry) -> bytes:
+    return codec.digest(codec.encode(value, types))
+
+
+def _usage(row: Row) -> Usage:
+    return Usage(*(row[name] or 0 for name in Usage.__slots__))
+
+
+def _next_epoch() -> Steps[int]:
+    return int((yield Query("next_epoch"))[0]["value"])
+
+
+def _thread_of(run: Run) -> Steps[Row]:
+    row = yield from thread_row(Scope(run.owner), run.thread_id)
+    if row is None:
+        raise NoCheckpointFoundError(run.thread_id, near=(yield from near(Scope(run.owner), run.thread_id)))
+    return row
+
+
+def _lease(run: Run, thread_no: int, worker: WorkerLease) -> Lease:
+    return Lease(run.run_id, run.epoch, run.owner, run.thread_id, worker.worker_id, run.run_no, thread_no)

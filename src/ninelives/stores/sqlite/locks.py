@@ -1,0 +1,191 @@
+"""
+What the operating system knows about our processes: who is alive, and who is writing.
+
+Two kinds of files in a folder beside the database, never SQLite's own:
+
+- `worker-<id>` is locked by a worker for as long as its process lives. The kernel lets go when the process dies,
+  however it dies, and a neighbour sees it at once.
+- `writer` is locked by the one process that is inside a write transaction, and says which it is. A process that was
+  stopped there (SIGSTOP, a frozen container) would keep all others out for ever; after the patience has run out its
+  successor ends it: what it had not committed was never there.
+
+The locks are flock's, which belong to the open file and not to the process: a forked child closes its copies.
+
+Source: the lock that dies with its holder is the session advisory lock's cousin; see Gray & Cheriton 1989 on leases
+for what remains where no kernel is shared.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import subprocess
+import time
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import ClassVar
+from urllib.parse import quote
+
+from ninelives.errors import StoreUnavailableError
+
+POLL_S = (0.0002, 0.01)
+"""First and longest pause between two tries for the writer's lock."""
+NOBODY = b" " * 80
+
+
+class Files:
+    """The open lock files of one store; closed in every forked child."""
+
+    _all: ClassVar[weakref.WeakSet[Files]] = weakref.WeakSet()
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+        self._fds: dict[str, int] = {}
+        Files._all.add(self)
+
+    def open(self, name: str) -> int:
+        if name not in self._fds:
+            self._fds[name] = os.open(self.folder / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        return self._fds[name]
+
+    def close(self, name: str, *, remove: bool = False) -> None:
+        if (fd := self._fds.pop(name, None)) is None:
+            return
+        if remove:
+            (self.folder / name).unlink(missing_ok=True)
+        os.close(fd)
+
+    def close_all(self) -> None:
+        for name in list(self._fds):
+            self.close(name)
+
+    @classmethod
+    def after_fork(cls) -> None:
+        """In the child: the parent's locks are the parent's; keeping the files open would keep them after it died."""
+        for files in cls._all:
+            files.close_all()
+
+
+os.register_at_fork(after_in_child=Files.after_fork)
+
+
+class WorkerLocks:
+    """One lock per worker, held while its process lives."""
+
+    def __init__(self, files: Files) -> None:
+        self._files = files
+
+    def hold(self, worker_id: str) -> None:
+        fcntl.flock(self._files.open(_file(worker_id)), fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+    def drop(self, worker_id: str) -> None:
+        self._files.close(_file(worker_id), remove=True)
+
+    def is_dead(self, worker_id: str) -> bool:
+        """The lock is free, or its file is gone: taken before the worker was known, it is let go of only by dying."""
+        path = self._files.folder / _file(worker_id)
+        try:
+            fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return True
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        else:
+            path.unlink(missing_ok=True)
+            return True
+        finally:
+            os.close(fd)
+
+
+def _file(worker_id: str) -> str:
+    return f"worker-{quote(worker_id, safe='')}"
+
+
+class WriterLock:
+    """Held around each write transaction; names its holder, so that one that hangs can be ended."""
+
+    def __init__(self, files: Files, *, patience_s: float) -> None:
+        self._files = files
+        self._patience_s = patience_s
+        self._me = f"{os.getpid()} {process_started(os.getpid())}"
+        self._turn = 0
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """
+        Wait for our turn, write who we are, and let go at the end.
+
+        Raises:
+            StoreUnavailableError: others kept writing for longer than the patience, or the one that hangs is not ours
+                to end.
+        """
+        fd = self._files.open("writer")
+        self._acquire(fd)
+        self._turn += 1
+        os.pwrite(fd, f"{self._me} {self._turn}".encode().ljust(len(NOBODY)), 0)
+        try:
+            yield
+        finally:
+            os.pwrite(fd, NOBODY, 0)  # else whoever stops between taking the lock and signing would do so in our name
+            fcntl.flock(fd, fcntl.LOCK_UN)
+
+    def _acquire(self, fd: int) -> None:
+        pause, since, holder, ended = POLL_S[0], time.monotonic(), b"", False
+        deadline = since + 2 * self._patience_s + 5
+        while True:
+            with suppress(BlockingIOError):
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return
+            now, seen = time.monotonic(), os.pread(fd, len(NOBODY), 0)
+            if seen != holder:
+                holder, since = seen, now
+            elif now - since > self._patience_s and not ended:
+                _end(holder)
+                ended = True
+            if now > deadline:
+                raise StoreUnavailableError(
+                    f"the store is being written by process {_pid(holder)} without a pause; nothing was written."
+                    " Try again, or give the store fewer writers."
+                )
+            time.sleep(pause)
+            pause = min(pause * 1.5, POLL_S[1])
+
+
+def _end(holder: bytes) -> None:
+    """End the process that stopped inside a write transaction, if it is still the very one that wrote its name."""
+    pid, started, *_ = holder.decode().split() or ("0", "")
+    if int(pid) in (0, os.getpid()) or process_started(int(pid)) != started:
+        return
+    try:
+        os.kill(int(pid), signal.SIGKILL)
+    except PermissionError:
+        raise StoreUnavailableError(
+            f"process {pid} stopped inside a write transaction and belongs to another user; nothing was written."
+            " Ask its owner to end or continue it."
+        ) from None
+    except ProcessLookupError:
+        return
+
+
+def _pid(holder: bytes) -> str:
+    return (holder.decode().split() or ["unknown"])[0]
+
+
+def process_started(pid: int) -> str:
+    """When the process began, as the system tells it; '' if there is none. A pid alone may have been reused."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except FileNotFoundError:
+        if Path("/proc/self").exists():
+            return ""
+        asked = subprocess.run(["ps", "-o", "lstart=", "-p", str(pid)], capture_output=True, text=True, check=False)
+        return "_".join(asked.stdout.split())
+    except ProcessLookupError:
+        return ""
+    return stat.rpartition(")")[2].split()[19]

@@ -1,0 +1,104 @@
+-- name: next_epoch
+update meta set value = value + 1 where name = 'epoch' returning value;
+
+-- name: fence
+select 1 as ok from run where run_no = :run_no and epoch = :epoch and status = 'running';
+
+-- name: holds
+-- Stricter than the fence: a worker whose lease has ended starts nothing new, though nobody has taken over yet.
+select 1 as ok from run r join worker w on w.worker_id = r.worker
+ where r.run_no = :run_no and r.epoch = :epoch and r.status = 'running' and w.expires_at > now_s();
+
+-- name: find_held_run
+select r.run_id, r.worker from run r join worker w on w.worker_id = r.worker
+ where r.thread_no = :thread_no and r.status = 'running' and w.expires_at > now_s();
+
+-- name: release_dead_run
+-- A run whose worker is gone gives back the thread's one running slot. From here on the fence refuses its old holder.
+update run set status = 'queued', cause = 'its process died', updated_at = now_s()
+ where thread_no = :thread_no and status = 'running'
+   and not exists (select 1 from worker w where w.worker_id = run.worker and w.expires_at > now_s())
+returning run_no;
+
+-- name: add_run
+insert into run (run_id, thread_no, graph, key_scope, key, request, spec, status, driver, chain, continues, replaces,
+                 base, attempt, worker, epoch, created_at, updated_at)
+values (:run_id, :thread_no, :graph, :key_scope, :key, :request, :spec, 'running', :driver, :chain, :continues,
+        :replaces, :base, 1, :worker, :epoch, now_s(), now_s())
+returning run_no;
+
+-- name: claim_run
+update run set status = 'running', worker = :worker, epoch = :epoch, attempt = attempt + 1, cause = null,
+               updated_at = now_s()
+ where run_id = :run_id
+returning run_no;
+
+-- name: set_run_waiting
+-- A question was answered on it; the run that continues it has the thread now.
+update run set status = 'interrupted', updated_at = now_s() where run_no = :run_no;
+
+-- name: end_run
+update run set status = :status, cause = :cause, updated_at = now_s(),
+               last_checkpoint = (select checkpoint_id from checkpoint c
+                                   where c.thread_no = :thread_no and c.ns = '' order by seq desc limit 1)
+ where run_no = :run_no;
+
+-- name: add_usage
+update run set steps = steps + :steps, model_calls = model_calls + :model_calls, tokens_in = tokens_in + :tokens_in,
+               tokens_out = tokens_out + :tokens_out, tool_calls = tool_calls + :tool_calls,
+               active_s = active_s + :active_s, updated_at = now_s()
+ where run_no = :run_no;
+
+-- name: chain_usage
+select sum(r.steps) as steps, sum(r.model_calls) as model_calls, sum(r.tokens_in) as tokens_in,
+       sum(r.tokens_out) as tokens_out, sum(r.tool_calls) as tool_calls, sum(r.active_s) as active_s
+  from run r join thread t using (thread_no)
+ where r.chain = :chain and (:owner is null or t.owner = :owner);
+
+-- name: get_run
+select r.run_id, t.owner, t.thread_id, r.graph, r.status, r.driver, r.spec, r.chain, r.continues, r.replaces, r.base,
+       r.key, r.request, r.attempt, r.epoch, r.worker as worker_id,
+       exists (select 1 from worker w where w.worker_id = r.worker and w.expires_at > now_s()) as worker_alive,
+       r.cause, r.last_checkpoint, r.steps, r.model_calls, r.tokens_in, r.tokens_out, r.tool_calls, r.active_s,
+       r.created_at, r.updated_at, r.run_no as seq, r.run_no
+  from run r join thread t using (thread_no)
+ where r.run_id = :run_id and (:owner is null or t.owner = :owner);
+
+-- name: find_run_by_key
+select r.run_id, t.owner, t.thread_id, r.graph, r.status, r.driver, r.spec, r.chain, r.continues, r.replaces, r.base,
+       r.key, r.request, r.attempt, r.epoch, r.worker as worker_id,
+       exists (select 1 from worker w where w.worker_id = r.worker and w.expires_at > now_s()) as worker_alive,
+       r.cause, r.last_checkpoint, r.steps, r.model_calls, r.tokens_in, r.tokens_out, r.tool_calls, r.active_s,
+       r.created_at, r.updated_at, r.run_no as seq, r.run_no
+  from run r join thread t using (thread_no)
+ where r.key_scope = :key_scope and r.key = :key;
+
+-- name: find_newest_run
+select r.run_id, t.owner, t.thread_id, r.graph, r.status, r.driver, r.spec, r.chain, r.continues, r.replaces, r.base,
+       r.key, r.request, r.attempt, r.epoch, r.worker as worker_id,
+       exists (select 1 from worker w where w.worker_id = r.worker and w.expires_at > now_s()) as worker_alive,
+       r.cause, r.last_checkpoint, r.steps, r.model_calls, r.tokens_in, r.tokens_out, r.tool_calls, r.active_s,
+       r.created_at, r.updated_at, r.run_no as seq, r.run_no
+  from run r join thread t using (thread_no)
+ where r.thread_no = :thread_no and r.driver != 'edit' order by r.run_no desc limit 1;
+
+-- name: list_runs
+select r.run_id, t.owner, t.thread_id, r.graph, r.status, r.driver, r.spec, r.chain, r.continues, r.replaces, r.base,
+       r.key, r.request, r.attempt, r.epoch, r.worker as worker_id,
+       exists (select 1 from worker w where w.worker_id = r.worker and w.expires_at > now_s()) as worker_alive,
+       r.cause, r.last_checkpoint, r.steps, r.model_calls, r.tokens_in, r.tokens_out, r.tool_calls, r.active_s,
+       r.created_at, r.updated_at, r.run_no as seq, r.run_no
+  from run r join thread t using (thread_no)
+ where (:owner is null or t.owner = :owner) and (:thread_id is null or t.thread_id = :thread_id)
+   and (:status is null or r.status = :status)
+ order by r.run_no desc limit :limit;
+
+-- name: has_begun
+-- Read from what the run itself has written: the head may since have been edited by hand.
+select exists (select 1 from checkpoint c
+                where c.run_no = :run_no and c.thread_no = :thread_no and c.ns = '') as checkpoint,
+       exists (select 1 from write w
+                where w.thread_no = :thread_no and w.ns = '' and w.run_no = :run_no and w.task_id = :null_task
+                  and w.checkpoint_id = (select checkpoint_id from checkpoint h
+                                          where h.thread_no = :thread_no and h.ns = '' order by seq desc limit 1)
+              ) as command;
