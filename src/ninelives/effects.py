@@ -307,7 +307,9 @@ def _ask(marking: Marking, args: tuple[Any, ...], kwargs: Mapping[str, Any], fou
         raise _langgraph.StopDriving(EffectOutcomeUnknownError(found.name, found.key, why))
     answer = yield _Call(marking.probe, args, kwargs, found.key)
     if not isinstance(answer, Done | NotDone):
-        raise NineLivesError(f"the probe of effect {found.name!r} returned {answer!r}; it must be Done(…) or NotDone().")
+        raise NineLivesError(
+            f"the probe of effect {found.name!r} returned {answer!r}; it must be Done(…) or NotDone()."
+        )
     return answer
 
 
@@ -329,7 +331,10 @@ def call_key(what: str) -> str | None:
     if book is None or task is None:
         return None
     equals = (task.path, task.tool_call_id, what)
-    return _key.get() or f"nl-{_hash(task.thread_id, task.stored_task_id, *equals, book.ordinal(task.stored_task_id, equals))}"
+    return (
+        _key.get()
+        or f"nl-{_hash(task.thread_id, task.stored_task_id, *equals, book.ordinal(task.stored_task_id, equals))}"
+    )
 
 
 def _drive(flow: _Flow) -> Any:
@@ -424,9 +429,7 @@ def _new_effect(
     )
 
 
-def _args_digest(
-    act: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any], book: Journal
-) -> bytes:
+def _args_digest(act: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any], book: Journal) -> bytes:
     """A digest of the arguments by name; one that cannot be stored (a client, a runtime) counts by its type."""
     named = inspect.signature(act).bind(*args, **kwargs).arguments
     digests = [_digest(name, value, book) for name, value in sorted(named.items())]

@@ -52,7 +52,7 @@ class Plan:
 class Spent:
     """Counts what a run costs; gives it away once, with the next thing that is stored."""
 
-    _usage: Usage = Usage()
+    _usage: Usage = field(default_factory=Usage)
     _since: float = field(default_factory=time.monotonic)
     _mutex: threading.Lock = field(default_factory=threading.Lock)
 
@@ -181,9 +181,7 @@ class Drive:
         return _langgraph.Watch(
             before_node=self._before_node,
             before_tool=self._before_tool,
-            after_model=lambda tokens: self.spent.add(
-                Usage(model_calls=1, tokens_in=tokens[0], tokens_out=tokens[1])
-            ),
+            after_model=lambda tokens: self.spent.add(Usage(model_calls=1, tokens_in=tokens[0], tokens_out=tokens[1])),
         )
 
     def _before_node(self, name: str, ns: str, task_id: str) -> None:
@@ -226,9 +224,7 @@ class Drive:
 
     async def _finish(self, status: RunStatus, cause: str | None = None) -> None:
         usage = self.spent.take()
-        self.run = await self.store.aperform(
-            self.store.finish_run(self.claim.lease, status, cause=cause, usage=usage)
-        )
+        self.run = await self.store.aperform(self.store.finish_run(self.claim.lease, status, cause=cause, usage=usage))
 
     def _release_when_quiet(self, cause: str) -> None:
         """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,24 +13,26 @@ from contract.desk import Desk
 from ninelives.store import Store
 from ninelives.stores import open_store
 
-STORES: dict[str, Callable[[Path], str]] = {
-    "sqlite": lambda folder: f"sqlite:///{folder}/store.db",
-    "memory": lambda folder: "memory://",
+STORES: dict[str, Callable[[Path], tuple[str, dict[str, Any]]]] = {
+    # What a power cut would take is not tested here, and a fsync per act would cost a minute.
+    "sqlite": lambda folder: (f"sqlite:///{folder}/store.db", {"synchronous": "NORMAL"}),
+    "memory": lambda folder: ("memory://", {}),
 }
-"""How to get the URL of an empty store of each kind; the folder is the test's own."""
+"""URL and settings of an empty store of each kind; the folder is the test's own."""
 
 SHARED = ("sqlite",)
 """Those that several processes can open."""
 
 
 @pytest.fixture(params=STORES)
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+def opened(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, dict[str, Any]]:
     return STORES[request.param](tmp_path)
 
 
 @pytest.fixture
-def store(url: str, clock: HandClock) -> Iterator[Store]:
-    store = open_store(url, clock=clock)
+def store(opened: tuple[str, dict[str, Any]], clock: HandClock) -> Iterator[Store]:
+    url, settings = opened
+    store = open_store(url, clock=clock, **settings)
     yield store
     store.close()
 

@@ -697,7 +697,14 @@ async def test_a_nested_graph_through_the_sync_api(limit: int | None) -> None:
     def outer(state: Log) -> Any:
         return middle.invoke(state)
 
-    saver = InMemorySaver()
+    order: list[str] = []
+
+    class Ordering(InMemorySaver):
+        def put_writes(self, config: Any, writes: Any, task_id: str, task_path: str = "") -> None:
+            order.append(task_path.rpartition(" ")[2])
+            super().put_writes(config, writes, task_id, task_path)
+
+    saver = Ordering()
     graph = fan({"outer": outer, "beside": says("beside")}, saver=saver)
     steps = lg.Supersteps(max_concurrency=limit)
     with pytest.raises(ValueError, match="inner"):
@@ -710,6 +717,7 @@ async def test_a_nested_graph_through_the_sync_api(limit: int | None) -> None:
         "~__pregel_pull, slow",
         "~__pregel_pull, slower",
     ]
+    assert order.index("slow") < order.index("bad")  # kept while the other one was still waiting for the only thread
 
 
 async def test_an_error_handler_runs_at_once_and_its_sibling_failure_waits_for_it() -> None:
@@ -749,6 +757,40 @@ async def test_an_error_handler_runs_at_once_and_its_sibling_failure_waits_for_i
     assert handled.is_set()
     assert ("log", ["handled bad"]) in [(channel, value) for _, channel, value in writes]
     assert ("log", ["slow"]) in [(channel, value) for _, channel, value in writes]
+
+
+async def test_a_kept_failure_waits_for_a_handler_that_is_still_to_start() -> None:
+    """A failure is kept also between the end of a failed node and the start of its handler, which finishes."""
+    kept = asyncio.Event()
+    ran: list[str] = []
+
+    async def also_bad(state: Log) -> Log:
+        kept.set()
+        raise KeyError("not handled")
+
+    async def bad(state: Log) -> Log:
+        await kept.wait()
+        for _ in range(5):
+            await asyncio.sleep(0)
+        raise ValueError("handled")
+
+    async def handler(state: Log, error: NodeError) -> Log:
+        for _ in range(5):
+            await asyncio.sleep(0)
+        ran.append("handler")
+        return {}
+
+    builder = StateGraph(Log)
+    builder.add_node("bad", bad, error_handler=handler)
+    builder.add_node("also_bad", also_bad)
+    builder.add_edge(START, "bad")
+    builder.add_edge(START, "also_bad")
+    steps = lg.Supersteps(max_concurrency=None)
+
+    with pytest.raises(KeyError, match="not handled"):
+        await invoked(builder.compile(checkpointer=InMemorySaver()), driven(steps), sync=False)
+
+    assert ran == ["handler"]
 
 
 class Refusing(InMemorySaver):
@@ -1324,7 +1366,7 @@ class Setting:
 
 
 def test_schema_types_reach_everything_declared() -> None:
-    """Classes are found through generics, unions, fields, node inputs, context and subgraphs; odd hints are no error."""
+    """Classes are found through generics, unions, fields, node inputs, context, subgraphs; odd hints are no error."""
 
     def node(state: OnlyNode) -> Any:
         return {}
@@ -1403,7 +1445,7 @@ def handled_graph(saver: Any, ran: list[str], *, fails: int, nested: bool, sends
 @pytest.mark.parametrize("sends", [False, True])
 @pytest.mark.parametrize("nested", [False, True])
 async def test_a_handler_that_finished_does_not_run_again(nested: bool, sends: bool) -> None:
-    """After a sibling's failure a resume applies the handler's recorded result; the end is an undisturbed run's (C12)."""
+    """After a sibling's failure a resume applies the handler's recorded result, as in an undisturbed run (C12)."""
     ran: list[str] = []
     saver = Settling()
     saver.graph = graph = handled_graph(saver, ran, fails=1, nested=nested, sends=sends)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, nullcontext
 from contextvars import copy_context
@@ -32,6 +32,7 @@ from ninelives._langgraph.private import (
     AsyncBackgroundExecutor,
     BackgroundExecutor,
     FuturesDict,
+    PregelLoop,
     PregelRunner,
 )
 
@@ -98,23 +99,41 @@ class Supersteps:
     ) -> Any:
         tick = _tick_of(kwargs)
         work = partial(fn, task, *args, **kwargs)
-        member = _Member(self._superstep(tick.futures), task, tick)
+        member = _Member(self._superstep(tick, task), task, tick)
         member.start()
-        if isinstance(tick.executor, AsyncBackgroundExecutor):
-            self._executors.add(tick.executor)
-            future = tick.executor.submit(
-                partial(self._arun, work, member, self._gate(tick.executor, member.depth)),
-                __name__=__name__,
-                __cancel_on_exit__=__cancel_on_exit__,
-                __reraise_on_exit__=__reraise_on_exit__,
-                __next_tick__=__next_tick__,
-            )
-            # LangGraph commits in a callback that it adds after this one: settle once those of this round have run.
-            future.add_done_callback(lambda done: done.get_loop().call_soon(member.settle, done))
-            return future
-        return self._submit_sync(work, member, tick.executor, (__cancel_on_exit__, __reraise_on_exit__))
+        flags = (__cancel_on_exit__, __reraise_on_exit__)
+        try:
+            if isinstance(tick.executor, AsyncBackgroundExecutor):
+                return self._submit_async(work, member, tick.executor, flags, name=__name__, lazy=__next_tick__)
+            return self._submit_sync(work, member, tick.executor, flags)
+        except BaseException:
+            member.step.give_up()  # its siblings wait for tasks that will never start
+            raise
 
     # -- async -------------------------------------------------------------------------------------------------
+
+    def _submit_async(
+        self,
+        work: Callable[[], Any],
+        member: _Member,
+        executor: AsyncBackgroundExecutor,
+        flags: tuple[bool, bool],
+        *,
+        name: str | None,
+        lazy: bool,
+    ) -> asyncio.Future[Any]:
+        self._executors.add(executor)
+        cancel, reraise = flags
+        future = executor.submit(
+            partial(self._arun, work, member, self._gate(executor, member.depth)),
+            __name__=name,
+            __cancel_on_exit__=cancel,
+            __reraise_on_exit__=reraise,
+            __next_tick__=lazy,
+        )
+        # LangGraph commits in a callback that it adds after this one: settle once those of this round have run.
+        future.add_done_callback(lambda done: done.get_loop().call_soon(member.settle, done))
+        return future
 
     async def _arun(self, work: Callable[[], Any], member: _Member, gate: AbstractAsyncContextManager[Any]) -> Any:
         try:
@@ -122,7 +141,6 @@ class Supersteps:
                 return await work()
         except Exception as error:
             if member.keeps(error):
-                await asyncio.sleep(0)  # an eager task may fail while its siblings are still being submitted
                 await _until_released(member.step)
             raise
 
@@ -138,10 +156,10 @@ class Supersteps:
         self, work: Callable[[], Any], member: _Member, executor: BackgroundExecutor, flags: tuple[bool, bool]
     ) -> Future[Any]:
         future = _TaskFuture(member)
+        self._pool(executor, member.depth).submit(copy_context().run, _run, work, member, future)
         for waited, its_flags in ((future, flags), (future.committed, (False, False))):
             executor.tasks[waited] = its_flags
             Future.add_done_callback(waited, executor.done)
-        self._pool(executor, member.depth).submit(copy_context().run, _run, work, member, future)
         return future
 
     def _pool(self, executor: BackgroundExecutor, depth: int) -> ThreadPoolExecutor:
@@ -154,43 +172,49 @@ class Supersteps:
                 pools[depth] = ThreadPoolExecutor(self._limit or None, thread_name_prefix="ninelives-task")
             return pools[depth]
 
-    def _superstep(self, futures: FuturesDict[Any, Any]) -> _Superstep:
+    def _superstep(self, tick: _Tick, first: PregelExecutableTask) -> _Superstep:
+        key = id(tick.futures)
         with self._lock:
-            if id(futures) not in self._steps:
-                self._steps[id(futures)] = _Superstep()
-                weakref.finalize(futures, self._steps.pop, id(futures), None)
-            return self._steps[id(futures)]
+            if key not in self._steps:
+                # A call that comes first was made by a lone node, which LangGraph runs without submitting it.
+                lone = _call_depth(first.path) > 0
+                due = {task.id for task in tick.loop.tasks.values() if not task.writes and not lone}
+                self._steps[key] = _Superstep(due)
+                weakref.finalize(tick.futures, self._steps.pop, key, None)
+            return self._steps[key]
 
 
 class _Superstep:
     """
-    Counts the tasks of one superstep that have not been committed, and keeps the failures until only those are left.
+    Knows the tasks of one superstep that have not been committed, and keeps the failures until only those are left.
 
     A task that failed and has an error handler leaves its place to the handler, which LangGraph starts a little later.
+
+    Args:
+        due: ids of the tasks that LangGraph is about to start: one may fail before the next is submitted.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, due: Iterable[str]) -> None:
         self._lock = Lock()
-        self._running = 0
+        self._open = set(due)
         self._handlers_due = 0
-        self._handlers_early = 0
         self._kept: list[Callable[[], Any]] = []
+        self._given_up = False
 
-    def start(self, *, is_handler: bool) -> None:
+    def start(self, task_id: str, *, is_handler: bool) -> None:
         with self._lock:
-            if is_handler and self._handlers_due:
-                self._handlers_due -= 1
-                return
-            self._handlers_early += is_handler
-            self._running += 1
+            self._open.add(task_id)
+            self._handlers_due -= is_handler and self._handlers_due > 0
 
-    def settle(self, *, handler_due: bool) -> None:
+    def settle(self, task_id: str, *, handler_due: bool) -> None:
         with self._lock:
-            if handler_due and not self._handlers_early:
-                self._handlers_due += 1
-                return
-            self._handlers_early -= handler_due
-            self._running -= 1
+            self._open.discard(task_id)
+            self._handlers_due += handler_due
+        self._release_if_alone()
+
+    def give_up(self) -> None:
+        """Keep nothing any more."""
+        self._given_up = True
         self._release_if_alone()
 
     def keep(self, release: Callable[[], Any]) -> None:
@@ -206,7 +230,7 @@ class _Superstep:
 
     def _release_if_alone(self) -> None:
         with self._lock:
-            if len(self._kept) < self._running:
+            if len(self._kept) < len(self._open) + self._handlers_due and not self._given_up:
                 return
             due, self._kept = self._kept, []
         for release in due:
@@ -219,13 +243,13 @@ class _Member:
     def __init__(self, step: _Superstep, task: PregelExecutableTask, tick: _Tick) -> None:
         self.step = step
         self.depth = _call_depth(task.path)
-        self._path = task.path
+        self._id, self._path = task.id, task.path
         self._routed = tick.runner._should_route_to_error_handler(task)
         # Should LangGraph fail to start the handler, its async API cancels whoever waits for it; the sync one cannot.
         self._leaves_place = self._routed and isinstance(tick.executor, AsyncBackgroundExecutor)
 
     def start(self) -> None:
-        self.step.start(is_handler=self._path[-2:] == ("node_error_handler", False))
+        self.step.start(self._id, is_handler=_is_handler(self._path))
 
     def keeps(self, error: BaseException) -> bool:
         """Whether LangGraph would stop the siblings for this error, so that it must be kept back."""
@@ -236,9 +260,8 @@ class _Member:
 
     def settle(self, done: Any) -> None:
         error = None if done.cancelled() else done.exception()
-        self.step.settle(
-            handler_due=self._leaves_place and isinstance(error, Exception) and not isinstance(error, GraphBubbleUp)
-        )
+        failed = isinstance(error, Exception) and not isinstance(error, GraphBubbleUp)
+        self.step.settle(self._id, handler_due=self._leaves_place and failed)
 
 
 class _TaskFuture(Future[Any]):
@@ -271,6 +294,7 @@ class _Tick(NamedTuple):
 
     futures: FuturesDict[Any, Any]
     runner: PregelRunner
+    loop: PregelLoop
     executor: Any  # AsyncBackgroundExecutor or BackgroundExecutor
 
 
@@ -278,7 +302,12 @@ def _tick_of(kwargs: dict[str, Any]) -> _Tick:
     """Follows the way from a task's `call` function to the superstep's futures, to the runner, loop and executor."""
     futures = kwargs["configurable"][CONFIG_KEY_CALL].keywords["futures"]()
     runner = futures.callback().__self__
-    return _Tick(futures, runner, runner.put_writes().__self__.submit.__self__)
+    loop = runner.put_writes().__self__
+    return _Tick(futures, runner, loop, loop.submit.__self__)
+
+
+def _is_handler(path: tuple[Any, ...]) -> bool:
+    return path[-2:] == ("node_error_handler", False)
 
 
 def _call_depth(path: tuple[Any, ...]) -> int:

@@ -7,24 +7,28 @@ its point, the next is started with the same request, as a user's program would 
 
 from __future__ import annotations
 
-import asyncio
+import gc
+import importlib
+import os
 import random
 import shutil
+import sys
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence, Set
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ninelives.chaos import checkers
 from ninelives.chaos.checkers import Checker, Counts, count
-from ninelives.chaos.faults import COMMIT, HEARTBEAT, Faults, Plan
-from ninelives.chaos.history import HISTORY, OUTSIDE, Event, History, Recorder, read_history
+from ninelives.chaos.faults import HEARTBEAT, Faults, Plan
+from ninelives.chaos.history import HISTORY, OUTSIDE, History, Recorder, read_history
 from ninelives.chaos.processes import Case, fork, killed, run_all
 from ninelives.chaos.subjects import Session, Subject, UnknownOutcome
 from ninelives.chaos.workload import Outside, Workload, World, normalised
 
-LOG = "log.txt"
+LOG, MODULES = "log.txt", "modules.txt"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +41,10 @@ class Trial:
 
     def life(self, case: Path, number: int, plan: Plan | None = None) -> int:
         """Start the `number`-th process of a case; gives its pid."""
-        case.mkdir(parents=True, exist_ok=True)
-        return fork(lambda: self._live(case, number, plan), case / LOG)
+        return fork(lambda: self.live(case, number, plan), _made(case) / LOG)
 
-    def _live(self, case: Path, number: int, plan: Plan | None) -> None:
+    def live(self, case: Path, number: int, plan: Plan | None = None) -> None:
+        """All that a process of a case does."""
         recorder = Recorder(case / HISTORY, number)
         faults, outside = Faults(recorder, plan), Outside(case / OUTSIDE, number)
         world = self.subject.world_of(faults, outside)
@@ -75,6 +79,29 @@ def _answered(session: Session, recorder: Recorder, world: World) -> Any:
             arrival = next((a for a in world.outside.arrivals() if a.key == unknown.key), None)
             session.settle(unknown.key, happened=arrival is not None, result=arrival.result if arrival else None)
             recorder.write("settled", key=unknown.key, happened=arrival is not None)
+
+
+def warm_up(trial: Trial) -> None:
+    """Import here what a process imports on its way, so that no later child has to: that is half of a child's life."""
+    case = trial.folder / "warm-up"
+    pid = fork(lambda: _tell_modules(trial, case), _made(case) / LOG)
+    os.waitpid(pid, 0)
+    for name in (case / MODULES).read_text().split():
+        with suppress(ImportError):
+            importlib.import_module(name)
+    gc.collect()
+    gc.freeze()
+
+
+def _tell_modules(trial: Trial, case: Path) -> None:
+    known = {*sys.modules}
+    trial.live(case, 1)
+    (case / MODULES).write_text("\n".join(sys.modules.keys() - known))
+
+
+def _made(folder: Path) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
 
 
 # -- the points ---------------------------------------------------------------------------------------------------
@@ -225,6 +252,7 @@ class Search:
 def explore(trial: Trial, search: Search) -> Report:
     """Run the workload twice undisturbed, then once per case with its fault; judge each."""
     began = time.monotonic()
+    warm_up(trial)
     first, second = run_all((reference_case(trial, name) for name in ("un-killed-1", "un-killed-2")), search.jobs)
     points = points_of(first)
     verdicts = [*run_all(_cases(trial, search, first, points), search.jobs)]

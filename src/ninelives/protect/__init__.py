@@ -15,7 +15,7 @@ import threading
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from langgraph.pregel import Pregel
 
@@ -99,11 +99,11 @@ def protect(
     keeper.store.perform(keeper.store.note_graph(plan.fingerprint, plan.name, _langgraph.describe_graph(compiled)))
     log.info("graph %r keeps its threads in %s (%s)", plan.name, keeper.store.url, keeper.store.durability)
     protection = Protection(plan, keeper, owner, on_unfinished, if_missing, wait_s, supply, new_executor, ephemeral)
-    protected = copy.copy(compiled)
+    protected: Any = copy.copy(compiled)
     protected.__class__ = protected_class(type(compiled))
     protected.checkpointer = None if ephemeral else Saver(keeper.store, owner=owner, keep=plan.keep)
     protected.__dict__[ATTRIBUTE] = protection
-    return protected
+    return cast(G, protected)
 
 
 def imported(place: str) -> Any:

@@ -202,9 +202,7 @@ class _Admission:
         if choice == "start_over":
             spec = replace(new.spec, from_base=True)
             closing = replace(closing, spec=spec, replaces=run.run_id, base=run.base, take_head_as_base=False)
-        return await self._claimed(
-            await self.store.aperform(self.store.start_run(self.scope, closing, self.worker))
-        )
+        return await self._claimed(await self.store.aperform(self.store.start_run(self.scope, closing, self.worker)))
 
     async def _known(self, run: Run) -> Admitted:
         """The key was used before, for the same request: it is that run, however it stands."""
@@ -244,9 +242,7 @@ class _Admission:
         )
 
     async def _take_over(self, run: Run) -> Admitted:
-        return await self._claimed(
-            await self.store.aperform(self.store.take_over(self.scope, run.run_id, self.worker))
-        )
+        return await self._claimed(await self.store.aperform(self.store.take_over(self.scope, run.run_id, self.worker)))
 
     async def _must_exist(self, thread_id: str) -> None:
         if await self.store.aperform(self.store.find_thread(self.scope, thread_id)) is None:

@@ -56,9 +56,7 @@ def stored(config: RunnableConfig | None, context: Any, keep: frozenset[str], su
     }
 
 
-def restored(
-    spec: RunSpec, config: RunnableConfig | None, context: Any, supply: Supply
-) -> tuple[RunnableConfig, Any]:
+def restored(spec: RunSpec, config: RunnableConfig | None, context: Any, supply: Supply) -> tuple[RunnableConfig, Any]:
     """
     Config and context for driving a run of this spec: what was stored, what is supplied, what this call brings.
 

@@ -119,9 +119,7 @@ class ProtectedCalls:
             if not admitted.then_again:
                 return result
 
-    async def _astream(
-        self, input: Any, config: Any, key: str | None, kwargs: dict[str, Any]
-    ) -> AsyncIterator[Any]:
+    async def _astream(self, input: Any, config: Any, key: str | None, kwargs: dict[str, Any]) -> AsyncIterator[Any]:
         request, options = self._request(input, config, key, kwargs)
         if request is None:
             async for chunk in self._unsaved().astream(input, config, **options):
@@ -144,7 +142,8 @@ class ProtectedCalls:
     @asynccontextmanager
     async def _driving(self, admitted: Admitted, request: Request) -> AsyncIterator[tuple[Drive, dict[str, Any]]]:
         run, claim = admitted.run, admitted.claim
-        assert run is not None and claim is not None
+        assert run is not None
+        assert claim is not None
         try:
             config, context = restored(run.spec, request.config, request.context, self._p.supply)
         except BaseException:

@@ -38,7 +38,7 @@ class Loop:
     def __init__(self, depth: int, executor: Executor) -> None:
         self._depth, self.executor = depth, executor
         self._loop = asyncio.new_event_loop()
-        self._loop.set_default_executor(executor)  # type: ignore[arg-type]
+        self._loop.set_default_executor(executor)
         threading.Thread(target=self._loop.run_forever, name=f"ninelives-loop-{depth}", daemon=True).start()
 
     def run(self, work: Callable[[], Awaitable[T]]) -> T:
@@ -81,9 +81,7 @@ class Loop:
             else:
                 ended.set_result(result)
 
-        self._loop.call_soon_threadsafe(
-            lambda: tasks.append(self._loop.create_task(carry_out(), context=context))
-        )
+        self._loop.call_soon_threadsafe(lambda: tasks.append(self._loop.create_task(carry_out(), context=context)))
         try:
             return ended.result()
         except BaseException:
