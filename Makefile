@@ -5,9 +5,8 @@ BIN := .venv/bin
 RUN_READY := .venv/.ready-run
 DEV_READY := .venv/.ready-dev
 
-# What `make run` asks, and on which thread; `make run THREAD=other QUESTION="What is in docs?"`.
-THREAD ?= demo
-QUESTION ?= What is in examples/researcher?
+# What `make run` asks: `make run QUESTION="What is in docs?"`. SEED repeats the moments that it drew for its kills.
+QUESTION ?= What is in src/ninelives?
 
 .DEFAULT_GOAL := help
 .PHONY: help run test check format lock clean
@@ -15,8 +14,8 @@ QUESTION ?= What is in examples/researcher?
 help: ## list the chores
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-run: $(RUN_READY) ## run the example agent; kill it, run again, it goes on
-	@$(BIN)/ninelives run examples/researcher/agent.py:agent "$(QUESTION)" --thread "$(THREAD)"
+run: $(RUN_READY) ## run the example agent, kill it twice, count what was repeated
+	@$(BIN)/python examples/researcher/demo.py "$(QUESTION)" $(if $(SEED),--seed $(SEED))
 
 # One pytest run, so that its closing line counts everything. Tests that share a resource name a group and stay together.
 test: $(DEV_READY) ## run every test

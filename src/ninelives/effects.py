@@ -25,6 +25,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeAlias, TypeVar, overload
 from uuid import uuid4
+from weakref import WeakKeyDictionary
 
 from langchain_core.tools import BaseTool
 from langgraph.errors import GraphBubbleUp
@@ -75,7 +76,7 @@ class Journal:
     lease: Lease
     _mutex: threading.Lock = field(default_factory=threading.Lock)
     _ordinals: dict[str, Counter[tuple[Any, ...]]] = field(default_factory=dict)
-    _in_flight: dict[str, Future[None]] = field(default_factory=dict)
+    _own: dict[str, Future[None]] = field(default_factory=dict)
 
     def begin_task(self, task_id: str) -> None:
         """An attempt of a task begins: its calls are counted from the start, as in every attempt before."""
@@ -90,17 +91,29 @@ class Journal:
             return counts[equals] - 1
 
     def begin(self, key: str) -> Future[None] | None:
-        """Ours to perform (None), or the future of the call in this process that is at it."""
-        with self._mutex:
-            if key in self._in_flight:
-                return self._in_flight[key]
-            self._in_flight[key] = Future()
+        """Ours to perform (None), or the future of the call in this process, of whatever run, that is at it."""
+        with _in_flight_mutex:
+            acts = _in_flight.setdefault(self.store, {})
+            if (self.lease.owner, key) in acts:
+                return acts[self.lease.owner, key]
+            acts[self.lease.owner, key] = self._own[key] = Future()
             return None
 
     def end(self, key: str) -> None:
-        with self._mutex:
-            self._in_flight.pop(key).set_result(None)
+        with _in_flight_mutex:
+            del _in_flight[self.store][self.lease.owner, key]
+            ended = self._own.pop(key)
+        ended.set_result(None)
 
+    def in_flight(self) -> list[Future[None]]:
+        """The ends of the acts that this claim is at; a tool node that fails leaves those of its other calls behind."""
+        with _in_flight_mutex:
+            return list(self._own.values())
+
+
+_in_flight: WeakKeyDictionary[Store, dict[tuple[str, str], Future[None]]] = WeakKeyDictionary()
+"""The acts that this process is at, by owner and key: a business key is shared by runs, so this is no run's own."""
+_in_flight_mutex = threading.Lock()
 
 JOURNAL_KEY = "__ninelives"
 """Entry of `config["configurable"]` that carries the journal to every node and tool, also of nested graphs."""
@@ -223,6 +236,8 @@ def _flow(act: Callable[..., Any], marking: Marking, args: tuple[Any, ...], kwar
     if book is None or task is None:
         return (yield _Call(act, args, kwargs, uuid4().hex))
     new = _new_effect(act, marking, args, kwargs, book, task)
+    if _key.get() == new.key:
+        raise NineLivesError(f"effect {new.name!r} calls itself under its own key {new.key!r}; it would wait for ever.")
     while (busy := book.begin(new.key)) is not None:
         yield busy
     try:
@@ -303,7 +318,7 @@ def _ask(marking: Marking, args: tuple[Any, ...], kwargs: Mapping[str, Any], fou
     why = found.why or "an earlier attempt in this process was cut off"
     if marking.probe is None or not over:
         if not over:
-            why = f"{why}, and that process may still be at it"
+            why = "the process that asked for it is not known to be dead, so it may still be at it"
         raise _langgraph.StopDriving(EffectOutcomeUnknownError(found.name, found.key, why))
     answer = yield _Call(marking.probe, args, kwargs, found.key)
     if not isinstance(answer, Done | NotDone):

@@ -89,10 +89,10 @@ class UnfinishedRunError(NineLivesError):
 class InvalidDecisionError(NineLivesError):
     """The answer fits no pending question. Nothing was changed."""
 
-    def __init__(self, why: str, pending: Sequence[str] = ()) -> None:
-        self.pending = tuple(pending)
-        tail = f" Pending: {', '.join(map(repr, pending))}." if pending else " Nothing is pending."
-        super().__init__(f"{why}; nothing was changed.{tail}")
+    def __init__(self, why: str, pending: Sequence[str] | None = ()) -> None:
+        self.pending = tuple(pending or ())
+        tail = f" Pending: {', '.join(map(repr, self.pending))}." if self.pending else " Nothing is pending."
+        super().__init__(f"{why}; nothing was changed.{'' if pending is None else tail}")
 
 
 class IdempotencyMismatchError(NineLivesError):
@@ -120,9 +120,11 @@ class UnknownTypeError(NineLivesError):
 
     def __init__(self, path: str, type_name: str, why: str = "is not a type that may be stored") -> None:
         self.path, self.type_name = path, type_name
+        module, _, name = type_name.rpartition(".")
+        setting = "" if module in ("", "__main__") else f', or [state] allow = ["{module}:{name}"] in ninelives.toml'
         super().__init__(
             f"{path or 'the value'}: {type_name} {why}. Name it in the graph's state schema, or allow it:"
-            f' [state] allow = ["{type_name}"] in ninelives.toml, or protect(..., allow=[TheClass]).'
+            f" protect(..., allow=[{name}]){setting}."
         )
 
 
@@ -148,11 +150,10 @@ class ConfigError(NineLivesError):
 class GraphChangedError(NineLivesError):
     """The thread cannot go on with this graph: it belongs to another, or a part that it waits at is gone."""
 
-    def __init__(self, thread_id: str, why: str) -> None:
+    def __init__(self, thread_id: str, why: str, what_to_do: str = "") -> None:
         self.thread_id = thread_id
-        super().__init__(
-            f"thread {thread_id!r}: {why}; nothing ran. Go on with the graph that made it, or start over or abandon."
-        )
+        todo = what_to_do or "Go on with the graph that made it, or call again with on_unfinished='start_over'."
+        super().__init__(f"thread {thread_id!r}: {why}; nothing ran. {todo}")
 
 
 class SchemaVersionError(NineLivesError):
@@ -192,7 +193,7 @@ class EffectOutcomeUnknownError(NineLivesError):
         )
 
 
-class LackOfSnapshotFrequency(NineLivesError):  # noqa: N818 - the name that people search for
+class LackOfSnapshotFrequency(NineLivesError):
     """A DeltaChannel's chain cannot be rebuilt: an ancestor or a snapshot is missing."""
 
 

@@ -54,15 +54,24 @@ class Keeper:
         Raises:
             StoreUnavailableError: it could not be registered.
         """
+        self.must_serve()
         with self._mutex:
-            if os.getpid() != self._pid:
-                raise StoreUnavailableError(
-                    "this store was opened before the process forked; nothing was written. Open one in the child."
-                )
             if self._worker is None or time.monotonic() >= self._trusted_until:
                 self._register()
             assert self._worker is not None
             return self._worker
+
+    def must_serve(self) -> None:
+        """
+        Asked before any thread of ours is waited for: a forked child has none of them.
+
+        Raises:
+            StoreUnavailableError: this is a child of the process that opened the store.
+        """
+        if os.getpid() != self._pid:
+            raise StoreUnavailableError(
+                "this store was opened before the process forked; nothing was written. Open one in the child."
+            )
 
     def trusts(self, worker_id: str) -> bool:
         """Whether that worker is ours and its lease still stands, by what this process knows."""
@@ -121,8 +130,10 @@ class Keeper:
             self._trusted_until = 0.0
             return False
         except StoreUnavailableError as error:
-            log.warning("heartbeat of worker %s failed (%s); trying again", worker.worker_id, error)
-            return True
+            again = time.monotonic() < self._trusted_until
+            then = "trying again" if again else "its lease has ended"
+            log.warning("heartbeat of worker %s failed (%s); %s", worker.worker_id, error, then)
+            return again
         if self._worker is worker:
             self._trust_from(asked)
         return True

@@ -101,6 +101,13 @@ NO_USAGE = Usage()
 
 
 @dataclass(frozen=True, slots=True)
+class Unreadable:
+    """Stands for a stored value that this program may not load; `error` says which class it would need."""
+
+    error: Exception
+
+
+@dataclass(frozen=True, slots=True)
 class RunSpec:
     """
     A run request, complete enough for another process to carry it out.

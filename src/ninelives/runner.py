@@ -12,8 +12,8 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Collection, Mapping
+from concurrent.futures import Future, wait
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, TypeAlias
@@ -35,6 +35,8 @@ log = logging.getLogger(__name__)
 
 AnyGraph: TypeAlias = Pregel[Any, Any, Any, Any]
 CAUSE_CHARS_MAX = 500
+QUIET_S = 60.0
+"""So long a run that was stopped is quiet about a call of its own that has not ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +72,7 @@ class Spent:
 
 class Drive:
     """
-    One claim being driven. Use `driving`, which makes one and ends it well.
+    One claim being driven. Use `Driving`, which makes one and ends it well.
 
     Attributes:
         graph: to be called with `input`, `config` and `durability="sync"`; None input means "go on".
@@ -78,9 +80,16 @@ class Drive:
     """
 
     def __init__(
-        self, plan: Plan, claim: Claim, run: Run, config: RunnableConfig, attributes: Mapping[str, Any]
+        self,
+        plan: Plan,
+        claim: Claim,
+        run: Run,
+        config: RunnableConfig,
+        attributes: Mapping[str, Any],
+        executors: Collection[_langgraph.RunExecutor],
     ) -> None:
         self.plan, self.claim, self.run = plan, claim, run
+        self.executors = [plan.executor, *executors]
         self.store, self.scope = claim.store, Scope(run.owner)
         self.spent = Spent()
         self.waiting: list[Interrupt] = []
@@ -112,22 +121,27 @@ class Drive:
             GraphChangedError: a pending node, Send target or stored channel is gone.
         """
         checkpointed, command_kept = await self.store.aperform(self.store.has_begun(self.claim.lease))
-        if checkpointed or command_kept or not self.run.spec.from_base:
-            await self._check_head()
-        if checkpointed or command_kept or self.run.continues is not None:
+        goes_on = checkpointed or command_kept or self.run.continues is not None
+        if goes_on or not self.run.spec.from_base:
+            await self._check_head(pending=goes_on or self.run.spec.input is None or _is_command(self.run.spec.input))
+        if goes_on:
             self.input = await self._resumption(fresh=not (checkpointed or command_kept))
         else:
             self.input = self.run.spec.input
             if self.run.spec.from_base and self.run.base is not None:
                 self.config["configurable"]["checkpoint_id"] = self.run.base
 
-    async def _check_head(self) -> None:
+    async def _check_head(self, *, pending: bool) -> None:
+        """`pending`: what waits at the head is to go on; a new input drops it, by its caller's own choice."""
         head = await self.store.aperform(self.store.get_checkpoint(self.scope, self.run.thread_id, "", None))
         if head is None:
             return
         self.saver.preload(head)
         if head.graph_fp != self.plan.fingerprint:
-            missing = _langgraph.missing_parts(self.plan.graph, head.checkpoint, head.writes)
+            state = {"channel_versions": head.checkpoint["channel_versions"]}
+            missing = _langgraph.missing_parts(
+                self.plan.graph, head.checkpoint if pending else state, head.writes if pending else []
+            )
             if missing:
                 raise GraphChangedError(self.run.thread_id, "; ".join(missing))
             if head.graph_fp is not None:
@@ -144,7 +158,7 @@ class Drive:
         )
         known = {decision.interrupt_id: decision.value for decision in decisions}
         answers = {interrupt.id: known[interrupt.id] for interrupt in asked if interrupt.id in known}
-        given = self.run.spec.input if fresh and isinstance(self.run.spec.input, Command) else None
+        given = self.run.spec.input if fresh and _is_command(self.run.spec.input) else None
         if answers or given is not None:
             return replace(given or Command(), resume=answers or None)
         if asked and not await self._has_work(asked):
@@ -210,6 +224,7 @@ class Drive:
         """Record how the run ended with an exception; gives the one that the caller is to see."""
         if isinstance(error, _langgraph.StopDriving):
             if isinstance(error.error, EffectOutcomeUnknownError):
+                await self._quiet()
                 await self._finish(RunStatus.INTERRUPTED, "effect_unknown")
             return error.error
         if isinstance(error, LeaseLostError):
@@ -217,6 +232,7 @@ class Drive:
         if isinstance(error, GraphDrained):
             await self._finish(RunStatus.QUEUED, "drained at a step boundary")
         elif isinstance(error, Exception):
+            await self._quiet()
             await self._finish(RunStatus.FAILED, repr(error)[:CAUSE_CHARS_MAX])
         else:
             self._release_when_quiet("stopped by its caller")
@@ -226,25 +242,41 @@ class Drive:
         usage = self.spent.take()
         self.run = await self.store.aperform(self.store.finish_run(self.claim.lease, status, cause=cause, usage=usage))
 
+    async def _quiet(self) -> None:
+        """
+        Until no call of this run is at work any more: a tool node that fails does not wait for its other calls, and
+        what goes on would be begun a second time by whoever continues the run.
+        """
+        if self._at_work():
+            # In a thread of its own: it may be the pool's threads that are waited for.
+            await asyncio.wrap_future(_in_a_thread(self._wait_until_quiet))
+
+    def _at_work(self) -> bool:
+        return bool(self.journal.in_flight()) or any(one.alive(self.run.run_id) for one in self.executors)
+
+    def _wait_until_quiet(self) -> None:
+        while self._at_work():
+            wait(self.journal.in_flight(), QUIET_S)
+            if not all([executor.wait_idle(self.run.run_id, QUIET_S) for executor in self.executors]):
+                log.warning("run %s was stopped, but a call of it is still running in a thread", self.run.run_id)
+
     def _release_when_quiet(self, cause: str) -> None:
         """
         Let go of a run that was cancelled, but not while one of its calls is still alive in a thread.
 
         Until then the run stays claimed: nobody may repeat a call that has not ended.
         """
-        token, executor = self.claim.lease.run_id, self.plan.executor
         act = self.store.finish_run(self.claim.lease, RunStatus.QUEUED, cause=cause, usage=self.spent.take())
 
         def release() -> None:
-            while not executor.wait_idle(token, 60):
-                log.warning("run %s was stopped, but a call of it is still running in a thread", token)
+            self._wait_until_quiet()
             try:
                 self.store.perform(act)
             except NineLivesError as error:
-                log.info("run %s was not released: %s", token, error)
+                log.info("run %s was not released: %s", self.run.run_id, error)
 
-        if executor.alive(token):
-            threading.Thread(target=release, name="ninelives-release", daemon=True).start()
+        if self._at_work():
+            _in_a_thread(release)
         else:
             release()
 
@@ -295,29 +327,69 @@ class RunSaver(Saver):
         return super()._put_writes(config, writes, task_id, task_path)
 
 
-@asynccontextmanager
-async def driving(
-    plan: Plan, claim: Claim, run: Run, config: RunnableConfig, attributes: Mapping[str, Any] = MappingProxyType({})
-) -> AsyncIterator[Drive]:
+class Driving:
     """
-    Drive a claimed run: yields what to call; records the outcome whatever happens inside.
+    `async with Driving(...) as drive`: drives a claimed run; records the outcome whatever happens inside.
 
-    `attributes` are set on the copy of the graph that is driven, such as a config bound by `with_config`.
+    `attributes` are set on the copy of the graph that is driven, such as a config bound by `with_config`. `executors`
+    run calls of it, beside the plan's own; a run that ended badly is let go of when they have none of it any more.
+
+    No generator: a loop that is shut down closes all async generators at once, and this one under its caller's hands.
 
     Raises: what the graph raised, or the public error where one of our checks stopped it.
     """
-    drive = Drive(plan, claim, run, config, attributes)
-    try:
-        await drive.prepare()
-        yield drive
-        await drive.succeed()
-    except BaseException as error:
-        public = await _shielded(drive.fail(error))
-        if public is not error:
-            raise public from error
-        raise
-    finally:
-        await _shielded(drive.supersteps.aclose())
+
+    def __init__(
+        self,
+        plan: Plan,
+        claim: Claim,
+        run: Run,
+        config: RunnableConfig,
+        attributes: Mapping[str, Any] = MappingProxyType({}),
+        executors: Collection[_langgraph.RunExecutor] = (),
+    ) -> None:
+        self._drive = Drive(plan, claim, run, config, attributes, executors)
+
+    async def __aenter__(self) -> Drive:
+        try:
+            await self._drive.prepare()
+        except BaseException as error:
+            await self.__aexit__(type(error), error, error.__traceback__)
+            raise
+        return self._drive
+
+    async def __aexit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        # Before the run is let go of: nothing of it may be at work any more.
+        await _shielded(self._drive.supersteps.aclose())
+        try:
+            if error is not None:
+                raise error
+            await self._drive.succeed()
+        except BaseException as failed:
+            public = await _shielded(self._drive.fail(failed))
+            if public is not failed:
+                raise public from failed
+            if failed is not error:
+                raise
+
+
+def _is_command(input: Any) -> bool:
+    return isinstance(input, Command)
+
+
+def _in_a_thread(work: Callable[[], None]) -> Future[None]:
+    ended: Future[None] = Future()
+
+    def run() -> None:
+        try:
+            work()
+        except BaseException as error:
+            ended.set_exception(error)
+        else:
+            ended.set_result(None)
+
+    threading.Thread(target=run, name="ninelives-release", daemon=True).start()
+    return ended
 
 
 async def _shielded(work: Any) -> Any:

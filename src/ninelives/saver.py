@@ -193,14 +193,14 @@ class Saver(BaseCheckpointSaver[int]):
         """
         LangGraph's metadata and the caller's, but no entry of `configurable` that was not allowed.
 
-        LangGraph copies plain entries of `configurable` into `config["metadata"]`: there a secret would slip in.
+        LangGraph's own savers keep every plain entry of `configurable`, and some find their way into
+        `config["metadata"]`: there a secret would slip in.
         """
-        conf, kept = config.get("configurable", {}), dict(metadata)
-        for key, value in (config.get("metadata") or {}).items():
-            allowed = key not in conf or key in self._keep
-            if allowed and key not in kept and not key.startswith("langgraph_") and isinstance(value, _PLAIN):
-                kept[key] = value
-        return kept
+        conf, given = config.get("configurable", {}), config.get("metadata") or {}
+        allowed = {key: conf[key] for key in self._keep & conf.keys()}
+        allowed |= {key: value for key, value in given.items() if key not in conf or key in self._keep}
+        extra = {k: v for k, v in allowed.items() if isinstance(v, _PLAIN) and not k.startswith(_RESERVED)}
+        return {**extra, **metadata}
 
     def put_writes(
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
@@ -277,6 +277,7 @@ class Saver(BaseCheckpointSaver[int]):
 
 
 _PLAIN = (str, int, float, bool)
+_RESERVED = ("__", "langgraph_")
 _OF_FAILURE = (_langgraph.ERROR, _langgraph.ERROR_SOURCE_NODE, _langgraph.INTERRUPT)
 
 

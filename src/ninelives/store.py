@@ -90,7 +90,9 @@ def _named(steps: Callable[Concatenate[S, P], Steps[T]], *, reads: bool) -> Call
 Fault = Callable[[str, str, str], None]
 """
 Told of `(act, statement, where)` before and after each statement, and of `(act, 'commit', where)` around the commit, by
-the thread that does the work. It is how the crash tool stops the world; it must not touch the store.
+the thread that does the work. It is how the crash tool stops the world; it must not touch the store. What it raises
+goes to the act's own caller, and the act is taken back; raised before the commit, all acts that share it are; after it,
+the act is in the store and only its caller is not told so.
 """
 
 
@@ -168,7 +170,12 @@ class Store(ABC):
 
     @abstractmethod
     def register_worker(self, worker_id: str, *, host: str, pid: int, ttl_s: float) -> Act[WorkerLease]:
-        """Make a worker known, alive until `ttl_s` seconds from now. An id is used once, ever."""
+        """
+        Make a worker known, alive until `ttl_s` seconds from now. An id is used once, ever.
+
+        Raises:
+            WorkerLostError: the id is known already.
+        """
 
     @abstractmethod
     def renew_worker(self, worker: WorkerLease, *, ttl_s: float) -> Act[WorkerLease]:
@@ -207,6 +214,9 @@ class Store(ABC):
     def delete_thread(self, scope: Scope, thread_id: str) -> Act[None]:
         """
         Forget all that the thread holds; remember only that it was erased. An unknown thread is left unknown.
+
+        Idempotency keys, and effects under keys of the user's own, are remembered without content. The numbers of the
+        thread's events go on: the last one says that it was erased.
 
         Raises:
             ThreadBusyError: a live run holds it.
@@ -290,7 +300,10 @@ class Store(ABC):
         Args:
             answers: value by interrupt id.
 
+        A key seen before gives back its run and no lease, as in `start_run`.
+
         Raises:
+            IdempotencyMismatchError: the key was used with another request.
             InvalidDecisionError: an id that is not pending (unknown, answered, withdrawn); says which are.
             ThreadBusyError: a live run holds the thread.
         """
@@ -355,7 +368,8 @@ class Store(ABC):
         """
         Store one checkpoint.
 
-        Under a claim, or with none (a saver used alone): then only on a thread that no live run holds.
+        Under a claim, or with none (a saver used alone): then only on a thread that no live run holds. A claim is for
+        its own thread; on another one it counts as none, but is still checked.
 
         Raises:
             LeaseLostError: the claim no longer owns the run.
@@ -369,7 +383,8 @@ class Store(ABC):
     @abstractmethod
     def put_writes(self, scope: Scope, thread_id: str, put: PutWrites, lease: Lease | None) -> Act[None]:
         """
-        Store one task's writes: all of them or none. Special ones (below 0) replace, others are written once.
+        Store one task's writes: all of them or none. Special ones (below 0) replace, others are written once: the same
+        ones again are fine, only those of the null task (input) may be added to.
 
         Raises:
             LeaseLostError, ThreadBusyError, UnknownTypeError: as `put_checkpoint`.

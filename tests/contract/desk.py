@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from clocks import HandClock
 from ninelives.model import (
+    NO_USAGE,
     ONE_USER,
     SYSTEM,
     Admission,
@@ -36,7 +37,7 @@ class Desk:
     """
 
     def __init__(self, store: Store, clock: HandClock, *, sync: bool) -> None:
-        self.store, self.clock = store, clock
+        self.store, self.clock, self.sync = store, clock, sync
         self._loop = None if sync else asyncio.Runner()
 
     def __enter__(self) -> Desk:
@@ -106,7 +107,7 @@ class Desk:
         values: Mapping[str, Any] | None = None,
         metadata: Mapping[str, Any] | None = None,
         versions: Sequence[str] = (),
-        usage: Usage = Usage(),  # noqa: B008 - frozen
+        usage: Usage = NO_USAGE,
     ) -> Act[None]:
         values = {"n": checkpoint_id} if values is None else values
         checkpoint = {
@@ -124,7 +125,9 @@ class Desk:
         )
         return self.store.put_checkpoint(scope, thread_id, put, lease)
 
-    def write(self, lease: Lease | None, checkpoint_id: str, task_id: str, *writes: tuple[Any, ...], **fields: Any) -> None:
+    def write(
+        self, lease: Lease | None, checkpoint_id: str, task_id: str, *writes: tuple[Any, ...], **fields: Any
+    ) -> None:
         self.do(self.writing(lease, checkpoint_id, task_id, *writes, **fields))
 
     def writing(
@@ -144,7 +147,9 @@ class Desk:
         put = PutWrites(ns, checkpoint_id, task_id, path, numbered, **fields)
         return self.store.put_writes(scope, thread_id, put, lease)
 
-    def ask(self, lease: Lease, interrupt_id: str = "q1", payload: Any = "go?", *, ns: str = "", task: str = "k") -> None:
+    def ask(
+        self, lease: Lease, interrupt_id: str = "q1", payload: Any = "go?", *, ns: str = "", task: str = "k"
+    ) -> None:
         """A task's question, as the saver records it."""
         self.write(lease, "c1", task, (-3, "__interrupt__", payload), questions=[(interrupt_id, payload)], ns=ns)
 
@@ -189,7 +194,12 @@ class Desk:
         """All that can be read of the store: two equal traces, and nothing has happened in between."""
         store, do = self.store, self.do
         threads = do(store.list_threads(SYSTEM, limit=1000))
-        traces: list[Any] = [threads, do(store.list_runs(SYSTEM)), do(store.list_effects(SYSTEM)), do(store.list_workers())]
+        traces: list[Any] = [
+            threads,
+            do(store.list_runs(SYSTEM)),
+            do(store.list_effects(SYSTEM)),
+            do(store.list_workers()),
+        ]
         for thread in threads:
             scope, name = Scope(thread.owner), thread.thread_id
             traces.append(do(store.list_checkpoints(scope, thread_id=name, ns=None, limit=1000)))

@@ -69,11 +69,12 @@ def test_an_admitted_run_is_complete_enough_for_another_process(desk: Desk) -> N
 def test_an_empty_request_comes_back_empty(desk: Desk) -> None:
     """What falsy means is kept: an input of `{}`, `0` or `""` is not `None`."""
     worker = desk.worker()
+    empty: list[Any] = [{}, 0, "", [], False, None]
 
-    for n, value in enumerate([{}, 0, "", [], False, None]):
+    for n, value in enumerate(empty):
         desk.start(worker, f"r{n}", f"t{n}", spec=RunSpec(input=value))
 
-    assert [run(desk, f"r{n}").spec.input for n in range(6)] == [{}, 0, "", [], False, None]
+    assert [run(desk, f"r{n}").spec.input for n in range(6)] == empty
 
 
 def test_a_thread_is_made_only_where_that_was_said(desk: Desk) -> None:
@@ -495,3 +496,15 @@ def test_listing_runs_filters_by_thread_and_status(desk: Desk) -> None:
     assert ids(thread_id="t0") == ["r2", "r0"]
     assert ids(status=RunStatus.FAILED) == ["r1"]
     assert ids(limit=1) == ["r2"]
+
+
+def test_an_edit_that_died_is_not_gone_on_with(desk: Desk) -> None:
+    """Nobody waits for it: it is closed, and the thread's newest run stays what it was."""
+    worker = desk.worker("w1")
+    desk.finish(desk.start(worker))
+    desk.start(worker, "e1", driver="edit")
+    desk.clock.advance(TTL_S)
+
+    desk.start(desk.worker("w2"), "r2")
+
+    assert desk.do(desk.store.get_run(ONE_USER, "e1")).status is RunStatus.CANCELLED

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from contract.desk import TTL_S, Desk
-from ninelives.errors import DivergentStateError, NoCheckpointFoundError, NineLivesError, ThreadBusyError
+from ninelives.errors import DivergentStateError, NineLivesError, NoCheckpointFoundError, ThreadBusyError
 from ninelives.model import ONE_USER, SYSTEM, EffectState, RunStatus, Scope, WorkerLease
 
 ANN, BOB = Scope("ann"), Scope("bob")

@@ -6,10 +6,18 @@ Their reducers append and add, so that whatever is applied twice shows in the en
 
 from __future__ import annotations
 
+import asyncio
 import operator
-from typing import Annotated, Any, TypedDict
+from collections.abc import Callable
+from typing import Annotated, Any, TypedDict, cast
 
-from langgraph.graph import END, START, StateGraph
+from deepagents import create_deep_agent
+from langchain_core.language_models.chat_models import BaseChatModel
+from langchain_core.messages import AIMessage, BaseMessage
+from langchain_core.outputs import ChatGeneration, ChatResult
+from langchain_core.tools import BaseTool, StructuredTool
+from langgraph.graph import END, START, MessagesState, StateGraph
+from langgraph.prebuilt import ToolNode
 from langgraph.types import Send
 
 from ninelives.chaos.workload import Workload, World
@@ -35,6 +43,15 @@ def charging(world: World, step: str) -> Any:
         return world.act(f"charge {order}", step, f"charged {order}")
 
     return world.declare(charge, probe=ask)
+
+
+def mailing(world: World, step: str) -> Any:
+    """A declared act without a probe."""
+
+    def mail(to: str) -> str:
+        return world.act(f"mail {to}", step, f"mailed {to}")
+
+    return world.declare(mail)
 
 
 # -- ten steps, two of which act outside -----------------------------------------------------------------------------
@@ -65,7 +82,7 @@ def _link(world: World, name: str, step: str, *, acts: bool) -> Any:
 CHAIN = Workload("chain", build_chain, EMPTY)
 
 
-# -- eight at once, each acting outside ---------------------------------------------------------------------------------
+# -- eight at once, each acting outside ------------------------------------------------------------------------------
 
 
 def build_fanout(world: World) -> Any:
@@ -84,8 +101,9 @@ def build_fanout(world: World) -> Any:
             return {"log": ["join"]}
 
     graph = StateGraph(Log)
-    for node in (plan, work, join):
-        graph.add_node(node.__name__, node)  # type: ignore[type-var]
+    graph.add_node("plan", plan)
+    graph.add_node("work", cast(Any, work))
+    graph.add_node("join", join)
     graph.add_edge(START, "plan")
     graph.add_conditional_edges("plan", lambda _: [Send("work", {"i": i}) for i in range(8)], ["work"])
     graph.add_edge("work", "join")
@@ -94,3 +112,213 @@ def build_fanout(world: World) -> Any:
 
 
 FANOUT = Workload("fanout", build_fanout, EMPTY)
+
+
+# -- a deep agent: a subagent, parallel tools, one act that nobody can ask about ---------------------------------------
+
+
+class Scripted(BaseChatModel):
+    """A model whose next message depends only on how many it has sent: the same history gets the same answer."""
+
+    world: Any
+    who: str
+    steps: list[str]
+    script: list[list[tuple[str, str, dict[str, str]]]]
+
+    @property
+    def _llm_type(self) -> str:
+        return "scripted"
+
+    def bind_tools(self, tools: Any, **kwargs: Any) -> Scripted:
+        return self
+
+    def _generate(self, messages: list[BaseMessage], *args: Any, **kwargs: Any) -> ChatResult:
+        turn = sum(isinstance(message, AIMessage) for message in messages)
+        with self.world.unit(f"model:{self.who} {turn}", self.steps[turn]):
+            calls = [{"id": i, "name": name, "args": args} for i, name, args in self.script[turn]]
+            message = AIMessage("" if calls else "done", id=f"{self.who}-{turn}", tool_calls=calls)
+        return ChatResult(generations=[ChatGeneration(message=message)])
+
+
+def tools_of(world: World, steps: dict[str, str]) -> dict[str, BaseTool]:
+    """
+    Four tools, each taking the name of what it is about.
+
+    `search` acts on nothing; `charge` and `publish` are declared and can be asked about; `mail` is declared and cannot.
+
+    Args:
+        steps: where a call stands, by what it is about.
+    """
+
+    def body(kind: str) -> Callable[[str], str]:
+        def call(what: str) -> str:
+            step, result = steps[what], f"{kind} {what} done"
+            with world.unit(f"tool:{kind} {what}", step):
+                return result if kind == "search" else world.act(f"{kind} {what}", step, result)
+
+        return call
+
+    def probe(kind: str) -> Callable[[str], Done[str] | NotDone]:
+        def ask(what: str) -> Done[str] | NotDone:
+            arrival = world.happened(f"{kind} {what}")
+            return Done(arrival.result) if arrival else NotDone()
+
+        return ask
+
+    made = {
+        kind: StructuredTool.from_function(body(kind), name=kind, description=kind)
+        for kind in ("search", "charge", "publish", "mail")
+    }
+    declared = {kind: world.declare(made[kind], probe=probe(kind)) for kind in ("charge", "publish")}
+    return {**made, **declared, "mail": world.declare(made["mail"])}
+
+
+def build_agent(world: World) -> Any:
+    steps = {"a": "02.02", "b": "02.02", "p": "02.04", "m": "02", "n": "02", "z": "04"}
+    tools = tools_of(world, steps)
+    researcher = Scripted(
+        world=world,
+        who="researcher",
+        steps=["02.01", "02.03", "02.05"],
+        script=[
+            [("r1", "search", {"what": "a"}), ("r2", "search", {"what": "b"})],
+            [("r3", "publish", {"what": "p"})],
+            [],
+        ],
+    )
+    main = Scripted(
+        world=world,
+        who="main",
+        steps=["01", "03", "05"],
+        script=[
+            [
+                ("m1", "task", {"description": "look it up", "subagent_type": "researcher"}),
+                ("m2", "mail", {"what": "m"}),
+                ("m3", "search", {"what": "n"}),
+            ],
+            [("m4", "charge", {"what": "z"})],
+            [],
+        ],
+    )
+    subagent: Any = {
+        "name": "researcher",
+        "description": "looks things up",
+        "system_prompt": "look things up",
+        "model": researcher,
+        "tools": [tools["search"], tools["publish"]],
+    }
+    own = [tools["search"], tools["mail"], tools["charge"]]
+    return create_deep_agent(model=main, tools=own, subagents=[subagent])
+
+
+GO: Any = {"messages": [{"role": "user", "content": "go"}]}
+AGENT = Workload("agent", build_agent, GO)
+
+
+# -- a bare tool node: three calls in one task -------------------------------------------------------------------------
+
+
+def build_toolnode(world: World) -> Any:
+    tools = tools_of(world, dict.fromkeys("abc", "02"))
+
+    def ask(state: MessagesState) -> Any:
+        with world.unit("node:ask", "01"):
+            kinds = zip("abc", ("charge", "search", "publish"), strict=True)
+            calls = [{"id": f"call-{what}", "name": kind, "args": {"what": what}} for what, kind in kinds]
+            return {"messages": [AIMessage("", id="asking", tool_calls=calls)]}
+
+    def sum_up(state: MessagesState) -> Any:
+        with world.unit("node:sum up", "03"):
+            return {"messages": [AIMessage(f"{len(state['messages'])} messages", id="summed up")]}
+
+    graph = StateGraph(MessagesState)
+    graph.add_node("ask", ask)
+    graph.add_node("tools", ToolNode([tools["charge"], tools["search"], tools["publish"]]))
+    graph.add_node("sum up", sum_up)
+    for start, end in ((START, "ask"), ("ask", "tools"), ("tools", "sum up"), ("sum up", END)):
+        graph.add_edge(start, end)
+    return graph.compile()
+
+
+TOOLNODE = Workload("toolnode", build_toolnode, GO)
+
+
+# -- a little of everything, for standing still ------------------------------------------------------------------------
+
+
+def build_little(world: World) -> Any:
+    """A plain step; two at once, one acting with a probe and one without; a step that calls out undeclared."""
+    charge = charging(world, "02")
+    mail = mailing(world, "02")
+
+    def begin(state: Log) -> Any:
+        with world.unit("node:begin", "01"):
+            return {"log": ["begun"]}
+
+    def pay(state: Log) -> Any:
+        with world.unit("node:pay", "02"):
+            return {"log": [charge("a")], "total": 1}
+
+    def tell(state: Log) -> Any:
+        with world.unit("node:tell", "02"):
+            return {"log": [mail("b")], "total": 1}
+
+    def ring(state: Log) -> Any:
+        with world.unit("node:ring", "03"):
+            return {"log": [world.call("ring", "03", "rung")]}
+
+    graph = StateGraph(Log)
+    for node in (begin, pay, tell, ring):
+        graph.add_node(node.__name__, node)
+    for start, end in ((START, "begin"), ("begin", "pay"), ("begin", "tell"), ("ring", END)):
+        graph.add_edge(start, end)
+    graph.add_edge(["pay", "tell"], "ring")
+    return graph.compile()
+
+
+LITTLE = Workload("little", build_little, EMPTY)
+
+
+def build_little_async(world: World) -> Any:
+    """The same, of async functions."""
+
+    async def charge(order: str) -> str:
+        await asyncio.sleep(0)
+        return world.act(f"charge {order}", "02", f"charged {order}")
+
+    async def ask(order: str) -> Done[str] | NotDone:
+        arrival = world.happened(f"charge {order}")
+        return Done(arrival.result) if arrival else NotDone()
+
+    async def mail(to: str) -> str:
+        await asyncio.sleep(0)
+        return world.act(f"mail {to}", "02", f"mailed {to}")
+
+    charge_once, mail_once = world.declare(charge, probe=ask), world.declare(mail)
+
+    async def begin(state: Log) -> Any:
+        with world.unit("node:begin", "01"):
+            return {"log": ["begun"]}
+
+    async def pay(state: Log) -> Any:
+        with world.unit("node:pay", "02"):
+            return {"log": [await charge_once("a")], "total": 1}
+
+    async def tell(state: Log) -> Any:
+        with world.unit("node:tell", "02"):
+            return {"log": [await mail_once("b")], "total": 1}
+
+    async def ring(state: Log) -> Any:
+        with world.unit("node:ring", "03"):
+            return {"log": [world.call("ring", "03", "rung")]}
+
+    graph = StateGraph(Log)
+    for node in (begin, pay, tell, ring):
+        graph.add_node(node.__name__, node)
+    for start, end in ((START, "begin"), ("begin", "pay"), ("begin", "tell"), ("ring", END)):
+        graph.add_edge(start, end)
+    graph.add_edge(["pay", "tell"], "ring")
+    return graph.compile()
+
+
+LITTLE_ASYNC = Workload("little, async", build_little_async, EMPTY, asynchronous=True)

@@ -13,8 +13,9 @@ from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.errors import EmptyInputError
 from langgraph.pregel import Pregel
 
+from crash.subjects import set_clock_back
 from ninelives.chaos.faults import Faults, Point
-from ninelives.chaos.subjects import THREAD, recorded_tasks
+from ninelives.chaos.subjects import THREAD, Request, recorded_tasks
 from ninelives.chaos.workload import Outside, Workload, World
 
 T = TypeVar("T")
@@ -52,7 +53,7 @@ class StockSession:
         digest = hashlib.sha256(repr(checkpoints).encode()).hexdigest()
         return {"tasks": tasks, "effects": {}, "checkpoints": checkpoints, "rows": {"checkpoint": digest}}
 
-    def ask(self) -> Any:
+    def ask(self, request: Request = "same", *, wait_s: float = 0.0) -> Any:
         try:
             return self._graph.invoke(None, CONFIG, durability="sync")
         except EmptyInputError:
@@ -85,4 +86,17 @@ def _undeclared(act: T, *, probe: Callable[..., Any] | None = None) -> T:
     return act
 
 
-STOCK = Stock()
+class StockSetBack(Stock):
+    """Whoever goes on has a clock that is behind."""
+
+    name = "stock, a clock set back by 60 s"
+
+    @contextmanager
+    def open(self, folder: Path, workload: Workload, world: World) -> Iterator[StockSession]:
+        if world.faults.recorder.life > 1:
+            set_clock_back(60)
+        with super().open(folder, workload, world) as session:
+            yield session
+
+
+STOCK, STOCK_SET_BACK = Stock(), StockSetBack()

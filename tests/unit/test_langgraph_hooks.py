@@ -287,6 +287,31 @@ async def test_the_nearest_stored_task_skips_a_graph_that_keeps_nothing() -> Non
         assert info.stored_task_id == info.task_ids[0] != info.task_id
 
 
+async def test_a_second_call_of_a_subgraph_in_one_task_is_not_a_level_of_its_own() -> None:
+    """The number that LangGraph puts into the namespace of a second call is no node, and its checkpoint is found."""
+    seen: list[lg.TaskInfo | None] = []
+    saver = InMemorySaver()
+
+    async def note(state: Log) -> Log:
+        seen.append(lg.current_task())
+        return {}
+
+    sub = fan({"note": note})
+
+    async def twice(state: Log) -> Log:
+        await sub.ainvoke({})
+        await sub.ainvoke({})
+        return {}
+
+    await fan({"twice": twice}, saver=saver).ainvoke({}, thread(), durability="sync")
+
+    assert len({info.task_id for info in seen if info}) == 2
+    for info in seen:
+        assert info is not None
+        assert info.path == ("twice", "note")
+        assert info.checkpoint_id in saver.storage["t"][info.checkpoint_ns.rpartition("|")[0]]
+
+
 class Messages(TypedDict, total=False):
     messages: Annotated[list[AnyMessage], add_messages]
 
@@ -697,14 +722,7 @@ async def test_a_nested_graph_through_the_sync_api(limit: int | None) -> None:
     def outer(state: Log) -> Any:
         return middle.invoke(state)
 
-    order: list[str] = []
-
-    class Ordering(InMemorySaver):
-        def put_writes(self, config: Any, writes: Any, task_id: str, task_path: str = "") -> None:
-            order.append(task_path.rpartition(" ")[2])
-            super().put_writes(config, writes, task_id, task_path)
-
-    saver = Ordering()
+    saver = InMemorySaver()
     graph = fan({"outer": outer, "beside": says("beside")}, saver=saver)
     steps = lg.Supersteps(max_concurrency=limit)
     with pytest.raises(ValueError, match="inner"):
@@ -717,7 +735,30 @@ async def test_a_nested_graph_through_the_sync_api(limit: int | None) -> None:
         "~__pregel_pull, slow",
         "~__pregel_pull, slower",
     ]
-    assert order.index("slow") < order.index("bad")  # kept while the other one was still waiting for the only thread
+
+
+@pytest.mark.parametrize("limit", [None, 1])
+def test_the_sync_api_commits_a_failure_last(limit: int | None) -> None:
+    """Through the sync API too a failure comes out after its siblings, also of those that wait for the only thread."""
+
+    def bad(state: Log) -> Log:
+        raise ValueError("bad")
+
+    committed: list[str] = []
+    steps = lg.Supersteps(max_concurrency=limit)
+    graph = fan({"bad": bad, "other": says("o"), "third": says("t")}, saver=InMemorySaver())
+    stream = graph.stream({}, driven(steps), stream_mode="tasks", durability="sync")
+
+    def watch() -> None:
+        for part in stream:
+            if "error" in part:
+                committed.append(part["name"])
+
+    with pytest.raises(ValueError, match="bad"):
+        watch()
+
+    assert sorted(committed[:-1]) == ["other", "third"]
+    assert committed[-1] == "bad"
 
 
 async def test_an_error_handler_runs_at_once_and_its_sibling_failure_waits_for_it() -> None:
@@ -775,7 +816,7 @@ async def test_a_kept_failure_waits_for_a_handler_that_is_still_to_start() -> No
         raise ValueError("handled")
 
     async def handler(state: Log, error: NodeError) -> Log:
-        for _ in range(5):
+        for _ in range(100):
             await asyncio.sleep(0)
         ran.append("handler")
         return {}
@@ -787,8 +828,9 @@ async def test_a_kept_failure_waits_for_a_handler_that_is_still_to_start() -> No
     builder.add_edge(START, "also_bad")
     steps = lg.Supersteps(max_concurrency=None)
 
+    # Without a saver the handler starts at once, so a failure that came out now would cut it off.
     with pytest.raises(KeyError, match="not handled"):
-        await invoked(builder.compile(checkpointer=InMemorySaver()), driven(steps), sync=False)
+        await within(builder.compile().ainvoke({}, driven(steps)))
 
     assert ran == ["handler"]
 
@@ -856,7 +898,10 @@ async def test_aclose_waits_for_the_last_writes_of_a_cancelled_run() -> None:
         await within(run)
 
     closing = asyncio.ensure_future(steps.aclose())
-    asyncio.get_running_loop().call_later(0, gate.set)
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert not closing.done()
+    gate.set()
     await within(closing)
 
     assert len(begun) == 3  # the input's and one for each cancelled node
@@ -1023,7 +1068,7 @@ async def test_sync_nodes_run_on_our_executor() -> None:
     mark.set("set")
     lg.current_work.set("run-1")
     run = asyncio.ensure_future(graph.ainvoke({}))
-    await within(asyncio.to_thread(entered.wait))
+    await within(asyncio.to_thread(entered.wait, SAFE_S))
 
     assert executor.alive("run-1") >= 1
     assert not executor.wait_idle("run-1", 0.0)
@@ -1048,7 +1093,7 @@ async def test_a_cancelled_call_is_alive_until_its_thread_returns() -> None:
     executor = lg.RunExecutor(1)
     lg.current_work.set(("run", 1))
     run = asyncio.ensure_future(lg.prepared(fan({"stuck": stuck}), executor).ainvoke({}))
-    await within(asyncio.to_thread(entered.wait))
+    await within(asyncio.to_thread(entered.wait, SAFE_S))
     run.cancel()
     with pytest.raises(asyncio.CancelledError):
         await within(run)

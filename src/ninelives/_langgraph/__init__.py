@@ -31,6 +31,7 @@ from ninelives._langgraph.names import (
     TASK_ID_KEY,
     TASKS,
     THREAD_ID_KEY,
+    input_task,
     is_input_task,
     is_interrupt_id,
 )
@@ -76,6 +77,7 @@ __all__ = [
     "describe_graph",
     "fingerprint",
     "finished_tasks",
+    "input_task",
     "inside_langgraph",
     "is_input_task",
     "is_interrupt_id",

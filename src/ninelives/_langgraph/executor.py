@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import ContextVar
 from threading import Condition
-from typing import ParamSpec, TypeVar
+from typing import ClassVar, ParamSpec, TypeVar
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -18,12 +18,15 @@ current_work: ContextVar[Hashable | None] = ContextVar("ninelives_current_work",
 
 class RunExecutor(ThreadPoolExecutor):
     """
-    A thread pool that knows, per token, how many of its calls have not returned.
+    A thread pool that knows, per token, how many calls have not returned; all pools of a process count together.
 
     Args:
         max_workers: calls at once.
         token: asked in the context of each `submit`, where `current_work` is not set.
     """
+
+    _alive: ClassVar[Counter[Hashable]] = Counter()
+    _changed: ClassVar[Condition] = Condition()
 
     def __init__(
         self,
@@ -34,8 +37,6 @@ class RunExecutor(ThreadPoolExecutor):
     ) -> None:
         super().__init__(max_workers, thread_name_prefix=thread_name_prefix)
         self._token = token
-        self._alive: Counter[Hashable] = Counter()
-        self._changed = Condition()
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         token = current_work.get() or self._token()

@@ -31,9 +31,21 @@ TASKS = private.TASKS
 NULL_TASK_ID = private.NULL_TASK_ID
 
 
+def input_task(checkpoint_id: str) -> str:
+    """
+    The task id under which a DeltaChannel's share of an input is stored on this checkpoint.
+
+    LangGraph's checkpoint ids are UUIDs; under an id of another form it stores no such thing, and "" names no task.
+    """
+    try:
+        return str(uuid5(UUID(checkpoint_id), INPUT))
+    except ValueError:
+        return ""
+
+
 def is_input_task(checkpoint_id: str, task_id: str) -> bool:
-    """Whether `task_id` is the one under which a DeltaChannel's share of an input is stored on this checkpoint."""
-    return task_id == str(uuid5(UUID(checkpoint_id), INPUT))
+    """Whether these writes are a DeltaChannel's share of an input."""
+    return task_id == input_task(checkpoint_id)
 
 
 def is_interrupt_id(text: object) -> bool:

@@ -13,9 +13,12 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 from contextvars import copy_context
 from functools import cache, partial, wraps
+from inspect import signature
 from typing import Any, TypeVar
 
 from langchain_core.runnables import RunnableConfig
+from langchain_core.tools import BaseTool, StructuredTool, Tool
+from langgraph.prebuilt import ToolNode
 from langgraph.pregel import Pregel
 from langgraph.runtime import RunControl
 
@@ -39,8 +42,9 @@ def prepared(graph: G, executor: Executor | None = None) -> G:
 
     Subgraphs compiled with `checkpointer=False` work in it at any depth, also when a node function or a tool calls
     them. With `executor`, node functions without an async twin run there, in this graph and in subgraphs that are
-    nodes themselves; contextvars are kept. Async nodes, tool nodes and `RunnableLambda`s stay as they are (the latter
-    two use the loop's default executor).
+    nodes themselves, and so do the sync tools of their tool nodes; contextvars are kept. Async nodes and
+    `RunnableLambda`s stay as they are, and so does what a node or tool calls by itself (a subagent's sync tools use the
+    loop's default executor).
     """
     clone = copy.copy(graph)
     clone.__class__ = _driven(type(graph))
@@ -88,11 +92,39 @@ def _on_executor(node: PregelNode, executor: Executor) -> PregelNode:
         return node.copy(
             {"bound": inner, "subgraphs": [inner if graph is bound else graph for graph in node.subgraphs]}
         )
+    if isinstance(bound, ToolNode):
+        return node.copy({"bound": _tools_on_executor(bound, executor)})
     if not isinstance(bound, RunnableCallable) or not _is_sync(bound):
         return node
     moved = copy.copy(bound)
     moved.afunc = _in_executor(executor, bound.func)  # type: ignore[arg-type]
     return node.copy({"bound": moved})
+
+
+def _tools_on_executor(node: ToolNode, executor: Executor) -> ToolNode:
+    clone = copy.copy(node)
+    clone._tools_by_name = {name: _tool_on_executor(tool, executor) for name, tool in node.tools_by_name.items()}
+    return clone
+
+
+def _tool_on_executor(tool: BaseTool, executor: Executor) -> BaseTool:
+    """A copy whose sync body runs on `executor` when the tool is called from async code; an async one stays."""
+    if isinstance(tool, StructuredTool | Tool):
+        if tool.coroutine is not None or tool.func is None:
+            return tool
+        return tool.model_copy(update={"coroutine": _in_executor(executor, tool.func)})
+    if type(tool)._arun is not BaseTool._arun:
+        return tool
+    moved = _in_executor(executor, tool._run)
+
+    async def arun(*args: Any, run_manager: Any = None, **kwargs: Any) -> Any:
+        if run_manager is not None and "run_manager" in signature(tool._run).parameters:
+            kwargs["run_manager"] = run_manager.get_sync()
+        return await moved(*args, **kwargs)
+
+    clone = tool.model_copy()
+    object.__setattr__(clone, "_arun", arun)  # past pydantic, which knows no such field
+    return clone
 
 
 def _is_sync(bound: RunnableCallable) -> bool:

@@ -1,5 +1,5 @@
 """
-`python -m ninelives.chaos MODULE:WORKLOAD`: kill it at every point, and see whether it comes back.
+Kill a workload at every point, and see whether it comes back.
 
 Data goes to standard output, as JSON; talk to standard error.
 """
@@ -9,23 +9,30 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
+import shutil
 import sys
 import tempfile
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
-from ninelives.chaos.explore import Report, Search, Trial, explore
+from ninelives.chaos.explore import Mode, Report, Search, explore
 from ninelives.chaos.processes import must_be_bare
+from ninelives.chaos.subjects import Request
+from ninelives.chaos.trial import Manners, Trial
+
+SUBJECT = "ninelives.chaos.subjects:NINELIVES"
 
 
 def main(arguments: list[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
-    workload, subject = named(options.workload), named(options.subject)
     folder = Path(tempfile.mkdtemp(prefix="ninelives-chaos-", dir=options.folder or _memory()))
     must_be_bare()
-    report = explore(Trial(workload, subject, folder), Search(options.share, options.pairs, options.seed, options.jobs))
-    json.dump(_as_data(report), sys.stdout, default=str)
+    report = explore(Trial(named(options.workload), named(options.subject), folder), _search(options))
+    if not report.failed or not options.keep:
+        shutil.rmtree(folder)
+    _tell(report, options)
+    json.dump({**asdict(report), "counts": asdict(report.counts)}, sys.stdout, default=str)
     return 1 if report.failed else 0
 
 
@@ -38,13 +45,30 @@ def named(place: str) -> Any:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m ninelives.chaos", description=__doc__)
     parser.add_argument("workload", metavar="MODULE:WORKLOAD")
-    parser.add_argument("--subject", default="ninelives.chaos.subjects:NINELIVES", metavar="MODULE:SUBJECT")
+    parser.add_argument("--subject", default=SUBJECT, metavar="MODULE:SUBJECT", help=f"default: {SUBJECT}")
+    parser.add_argument("--mode", choices=get_args(Mode), default="kills")
     parser.add_argument("--share", type=float, default=1.0, help="of the points within an act, how many are tried")
-    parser.add_argument("--pairs", type=int, default=0, help="try this many pairs of kills, not single ones")
+    parser.add_argument("--cases", type=int, default=1, help="how many cases, where they are drawn; how often --at")
+    parser.add_argument("--at", action="append", default=[], metavar="POINT", help="here only; again for a second kill")
+    parser.add_argument("--request", choices=get_args(Request), default="same", help="of a second process beside")
+    parser.add_argument("--wait-s", type=float, default=0.0, help="how long a second process waits for the thread")
+    parser.add_argument("--keep", action=argparse.BooleanOptionalAction, default=True, help="folders of failed cases")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--jobs", type=int, default=2, help="cases at a time")
-    parser.add_argument("--folder", help="where the cases are kept; a file system in memory by default, if there is one")
+    parser.add_argument("--folder", help="where the cases are kept; in memory by default, if the system can")
     return parser
+
+
+def _search(options: argparse.Namespace) -> Search:
+    return Search(
+        mode=options.mode,
+        at=tuple(options.at),
+        share=options.share,
+        cases=options.cases,
+        manners=Manners(options.request, options.wait_s),
+        seed=options.seed,
+        jobs=options.jobs,
+    )
 
 
 def _memory() -> str | None:
@@ -52,8 +76,17 @@ def _memory() -> str | None:
     return "/dev/shm" if Path("/dev/shm").is_dir() else None
 
 
-def _as_data(report: Report) -> dict[str, Any]:
-    return {**asdict(report), "counts": asdict(report.counts)}
+def _tell(report: Report, options: argparse.Namespace) -> None:
+    """What went wrong, and how to see it again."""
+    mode = "kills" if options.mode in ("pairs", "heartbeats") else options.mode
+    second = f" --request {options.request} --wait-s {options.wait_s}" * (mode in ("beside", "races"))
+    again = f"python -m ninelives.chaos {options.workload} --subject {options.subject} --mode {mode}{second}"
+    for verdict in report.failed:
+        points = "".join(f" --at '{point}'" for point in verdict.points)
+        print(*verdict.breaches, f"  seed {options.seed}, {verdict.folder}", sep="\n", file=sys.stderr)
+        print(f"  again: {again}{points}", file=sys.stderr)
+    tried, cost = len(report.verdicts), report.seconds / max(1, len(report.verdicts))
+    print(f"{report.workload}: {tried} points x {cost:.2f} s = {report.seconds:.0f} s", file=sys.stderr)
 
 
 if __name__ == "__main__":

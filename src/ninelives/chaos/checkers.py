@@ -57,7 +57,7 @@ def never_back(history: History, reference: History) -> list[str]:
 
 
 def only_in_flight(history: History, reference: History) -> list[str]:
-    """P2: of the units that had returned, only those of tasks in flight run again, at most as many tasks as there were."""
+    """P2: of the units that had returned, only those of tasks in flight run again."""
     breaches = []
     for found in history.of("found"):
         flying = in_flight(history, found)
@@ -68,9 +68,8 @@ def only_in_flight(history: History, reference: History) -> list[str]:
 
 
 def acts_once(history: History, reference: History) -> list[str]:
-    """P3: each outside act arrives once, and all arrive that do when nobody is killed."""
-    arrived = Counter(event["act"] for event in history.of("arrived"))
-    expected = Counter(event["act"] for event in reference.of("arrived"))
+    """P3: each declared act arrives once, and all arrive that do when nobody is killed."""
+    arrived, expected = _arrivals(history), _arrivals(reference)
     doubled = [f"act {act} arrived {times} times" for act, times in sorted(arrived.items()) if times > expected[act]]
     return doubled + [f"act {act} never arrived" for act in sorted(expected - arrived)]
 
@@ -87,7 +86,7 @@ def unknown_when_cut_off(history: History, reference: History) -> list[str]:
     for unknown in history.of("unknown"):
         left = [found["effects"].get(unknown["key"]) for found in history.of("found") if found.life <= unknown.life]
         if not {"intent", "unknown"} & {*left}:
-            breaches.append(f"the outcome of {unknown['name']} was called unknown; in the store it was {left or 'nothing'}")
+            breaches.append(f"the outcome of {unknown['name']} was called unknown; the store had {left or 'nothing'}")
     return breaches
 
 
@@ -97,29 +96,60 @@ def no_fork(history: History, reference: History) -> list[str]:
     if left is None:
         return []
     children = Counter((ns, parent) for ns, _, parent in left["checkpoints"] if parent)
-    return [f"checkpoint {parent} of namespace {ns!r} has {n} children" for (ns, parent), n in children.items() if n > 1]
+    forked = [(ns, parent, n) for (ns, parent), n in children.items() if n > 1]
+    return [f"checkpoint {parent} of namespace {ns!r} has {n} children" for ns, parent, n in forked]
 
 
 def no_trace(history: History, reference: History) -> list[str]:
-    """P4: from the moment it continues until it ends, a process that was stopped and superseded changes nothing."""
-    before, after = history.last("taken"), history.last("left")
-    if before is None or after is None:
-        return ["the store was not looked at before and after: nothing can be compared"]
-    return [
-        f"{part} changed after the takeover"
-        for part in sorted(before["rows"].keys() | after["rows"].keys())
-        if before["rows"].get(part) != after["rows"].get(part)
-    ]
-
-
-def at_most_one_late_call(history: History, reference: History) -> list[str]:
-    """P4: after it continues, a superseded process begins nothing; the one call that was past its check may go out."""
+    """P4: between its successor's end and its own, a process that was superseded changes nothing in the store."""
     resumed = history.last("continued")
     if resumed is None:
         return []
-    late = [e for e in history.of("enter") if e.life == resumed.life and e.at_ns > resumed.at_ns]
-    inside = [event for event in late if not _is_act_of(event, late)]
-    return [] if len(inside) <= 1 else [f"it began {', '.join(event['unit'] for event in inside)} after the takeover"]
+    before = next((event for event in history.of("left") if event.at_ns < resumed.at_ns), None)
+    after = next((event for event in history.of("found") if event.at_ns > resumed.at_ns), None)
+    if before is None or after is None:
+        return ["the store was not looked at before and after: nothing can be compared"]
+    parts = sorted(before["rows"].keys() | after["rows"].keys())
+    return [f"{p} changed after the takeover" for p in parts if before["rows"].get(p) != after["rows"].get(p)]
+
+
+def refused_late(history: History, reference: History) -> list[str]:
+    """
+    P4: a superseded process that goes on begins nothing, but for calls that were past their check when it stood still.
+
+    Each check lets one call begin, so no more may begin late than had been checked and not begun.
+    """
+    stopped, resumed = history.last("stopped"), history.last("continued")
+    if stopped is None or resumed is None:
+        return []
+    calls = [event for event in history.of("enter", life=resumed.life) if not _is_act(event)]
+    late = [event["unit"] for event in calls if event.at_ns > resumed.at_ns]
+    checks = [e for e in history.of("point", life=resumed.life) if e.at_ns < resumed.at_ns and _is_passed_check(e)]
+    allowed = max(0, len(checks) - (len(calls) - len(late)))
+    return [f"after the takeover it began {', '.join(late)}; {allowed} were past their check"] * (len(late) > allowed)
+
+
+def late_act_unknown(history: History, reference: History) -> list[str]:
+    """P4: a declared act that a superseded process still performs was reported unknown to its successor."""
+    resumed = history.last("continued")
+    if resumed is None:
+        return []
+    late = [event for event in history.of("arrived", life=resumed.life) if event.at_ns > resumed.at_ns]
+    told = {event["key"] for event in history.of("unknown")}
+    for seen in history.of("found", "left"):
+        told |= {key for key, state in seen["effects"].items() if state == "unknown"}
+    return [f"act {e['act']} went out late, and was not reported" for e in late if e["key"] and e["key"] not in told]
+
+
+def one_ran(history: History, reference: History) -> list[str]:
+    """P4: of two processes on one thread one runs; the other is told that the thread is busy, or answered after it."""
+    times = Counter(event["unit"] for event in history.of("enter"))
+    expected = Counter(event["unit"] for event in reference.of("enter"))
+    breaches = [f"{unit} ran {n} times" for unit, n in sorted(times.items()) if n != expected[unit]]
+    for raised in history.of("raised"):
+        if raised["error"] != "ThreadBusyError":
+            breaches.append(f"process {raised.life} ended with {raised['error']}: {raised['text']}")
+    return breaches
 
 
 KILLED: tuple[Checker, ...] = (
@@ -133,6 +163,22 @@ KILLED: tuple[Checker, ...] = (
     no_fork,
 )
 """What must hold after any number of kills."""
+
+STOPPED: tuple[Checker, ...] = (
+    same_end,
+    recorded_once,
+    never_back,
+    acts_once,
+    keys_once,
+    no_fork,
+    no_trace,
+    refused_late,
+    late_act_unknown,
+)
+"""What must hold when a process stood still for longer than its lease, and was superseded."""
+
+BESIDE: tuple[Checker, ...] = (same_end, one_ran, acts_once, keys_once, no_fork)
+"""What must hold when two live processes ask for one thread."""
 
 
 # -- counting ---------------------------------------------------------------------------------------------------
@@ -148,8 +194,11 @@ class Counts:
         in_flight: tasks in flight at the kills.
         recorded_again: recorded units that ran again.
         back: units that ran again although a later step had begun.
-        doubled: arrivals beyond the first of each act.
+        doubled: arrivals of declared acts beyond the first of each.
+        calls_again: arrivals of calls that nobody declared, beyond the first of each.
         unknown: outcomes called unknown.
+        superseded: processes that went on after another had taken their run, and were refused.
+        busy: processes that were told that the thread is busy.
     """
 
     kills: int = 0
@@ -158,7 +207,10 @@ class Counts:
     recorded_again: int = 0
     back: int = 0
     doubled: int = 0
+    calls_again: int = 0
     unknown: int = 0
+    superseded: int = 0
+    busy: int = 0
 
     def __add__(self, other: Counts) -> Counts:
         return Counts(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(Counts)))
@@ -166,18 +218,27 @@ class Counts:
 
 def count(history: History, reference: History) -> Counts:
     found = history.of("found")
-    expected = Counter(event["act"] for event in reference.of("arrived"))
-    arrived = Counter(event["act"] for event in history.of("arrived"))
     kept = {unit for each in found for unit in recorded(history, each)}
     return Counts(
-        kills=len([event for event in history if event["fatal"]]),
-        returned_again=len([unit for unit, _ in _ran_again(history) if unit not in kept]),
+        kills=len([e for e in history if e["fatal"]]) - len(history.of("stopped")),
+        returned_again=len([u for u, _ in _ran_again(history) if u not in kept and not u.startswith("act:")]),
         in_flight=sum(len(in_flight(history, each)) for each in found),
         recorded_again=len(recorded_once(history, reference)),
         back=len(never_back(history, reference)),
-        doubled=(arrived - expected).total(),
+        doubled=(_arrivals(history) - _arrivals(reference)).total(),
+        calls_again=(_arrivals(history, declared=False) - _arrivals(reference, declared=False)).total(),
         unknown=len(history.of("unknown")),
+        superseded=_raised(history, "LeaseLostError"),
+        busy=_raised(history, "ThreadBusyError"),
     )
+
+
+def _raised(history: History, error: str) -> int:
+    return len([event for event in history.of("raised") if event["error"] == error])
+
+
+def _arrivals(history: History, *, declared: bool = True) -> Counter[str]:
+    return Counter(event["act"] for event in history.of("arrived") if event["declared"] is declared)
 
 
 # -- reading a history --------------------------------------------------------------------------------------------
@@ -211,9 +272,13 @@ def earlier(step: str, other: str) -> bool:
 
 def _ran_again(history: History) -> Iterator[tuple[str, int]]:
     """`(unit, life)`: it had returned in an earlier life (and the kill was not at its very end), and began in this."""
-    for life in history.lives[1:]:
-        back = {event["unit"] for event in history.of("exit") if event.life < life and not event["fatal"]}
-        yield from ((unit, life) for unit in {e["unit"] for e in history.of("enter", life=life)} if unit in back)
+    returned: dict[str, int] = {}
+    for event in history.of("enter", "exit"):
+        unit = event["unit"]
+        if event.kind == "exit" and not event["fatal"]:
+            returned.setdefault(unit, event.life)
+        elif event.kind == "enter" and returned.get(unit, event.life) < event.life:
+            yield unit, event.life
 
 
 def _step(history: History, unit: str) -> str:
@@ -224,7 +289,10 @@ def _tasks(history: History, unit: str) -> set[str]:
     return {event["task"] for event in history.of("enter") if event["unit"] == unit}
 
 
-def _is_act_of(event: Event, others: list[Event]) -> bool:
-    """An act that belongs to a unit which is counted already."""
-    mine = str(event["unit"]).startswith("act:")
-    return mine and any(o["task"] == event["task"] and not str(o["unit"]).startswith("act:") for o in others)
+def _is_act(event: Event) -> bool:
+    return str(event["unit"]).startswith("act:")
+
+
+def _is_passed_check(event: Event) -> bool:
+    point = str(event["point"])
+    return point.startswith("holds#") and point.endswith(".after")

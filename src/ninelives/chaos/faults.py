@@ -11,10 +11,8 @@ Where acts of parallel tasks race, the n-th among equals is a different task's i
 
 from __future__ import annotations
 
-import os
 import signal
 import threading
-import time
 from collections import Counter, defaultdict, deque
 from collections.abc import Awaitable, Callable, Generator, Iterator
 from concurrent.futures import Future
@@ -26,9 +24,6 @@ from typing import Any, Literal
 
 from ninelives.chaos.history import Recorder
 from ninelives.store import Act, Store
-
-STOP_S = 0.02
-"""A signal to one's own process may reach another thread first; this one must not run on meanwhile."""
 
 Where = Literal["before", "after", "enter", "exit"]
 
@@ -108,13 +103,16 @@ class Faults:
     def _stop(self, point: Point) -> None:
         assert self._plan is not None
         if self._plan.how is How.KILL:
-            os.kill(os.getpid(), signal.SIGKILL)
-            time.sleep(60)  # the signal is on its way to this very thread
+            _signal_here(signal.SIGKILL)
         self.recorder.write("stopped", point=str(point))
         self._plan = None
-        os.kill(os.getpid(), signal.SIGSTOP)
-        time.sleep(STOP_S)
+        _signal_here(signal.SIGSTOP)
         self.recorder.write("continued", point=str(point))
+
+
+def _signal_here(which: signal.Signals) -> None:
+    """To this very thread: another one would have to be scheduled first, while this one and its neighbours run on."""
+    signal.pthread_kill(threading.get_ident(), which)
 
 
 # -- the points of a store --------------------------------------------------------------------------------------
@@ -174,9 +172,7 @@ def _tracked(run: Callable[[Act[Any]], Any], calls: _Calls, faults: Faults) -> C
     return tracked
 
 
-def _counted(
-    name: str, steps: Generator[Any, Any, Any], calls: _Calls, faults: Faults
-) -> Generator[Any, Any, Any]:
+def _counted(name: str, steps: Generator[Any, Any, Any], calls: _Calls, faults: Faults) -> Generator[Any, Any, Any]:
     """The act's own steps, with `calls.now` saying whose they are."""
     calls.now = call = _Call(name, faults.number(name))
     try:

@@ -9,10 +9,11 @@ Kinds of events, with their facts:
 
 - `point`: a place where the world may stop (`point`, its id), told before the world stops there.
 - `enter`, `exit`: a unit of work begins, has returned (`unit`, `step`, `task`, `key`, `point`).
-- `arrived`: an act arrived outside (`act`, `key`, `result`).
-- `found`: what a process found in the store before it did anything (`tasks`, `effects`, `checkpoints`).
+- `arrived`: an act arrived outside (`act`, `key`, `result`, `declared`).
+- `found`, `left`: what a process found in the store before it did anything, and what it left there (`tasks`, `effects`,
+  `checkpoints`, `rows`).
 - `unknown`: the run stopped, because the outcome of an act is unknown (`name`, `key`).
-- `settled`: that outcome was recorded by who knows it (`key`, `state`).
+- `settled`: that outcome was recorded by who knows it (`key`, `happened`).
 - `outcome`: the request was answered (`output`, `values`).
 - `raised`: it ended otherwise (`error`, `text`).
 - `stopped`, `continued`: a process stood still between the two (`point`).
@@ -27,9 +28,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
-
-T = TypeVar("T")
+from typing import Any
 
 HISTORY = "history.jsonl"
 OUTSIDE = "outside.jsonl"

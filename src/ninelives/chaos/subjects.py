@@ -7,12 +7,13 @@ keeps or how; it asks for what is recorded, in words that every keeper of LangGr
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Literal, Protocol, TypeAlias, TypeVar
 
 from langgraph.checkpoint.base import BaseCheckpointSaver
 
@@ -30,9 +31,10 @@ from ninelives.store import Store
 from ninelives.stores import open_store
 
 T = TypeVar("T")
+Request: TypeAlias = Literal["same", "other", "continue"]
 
 THREAD = "t"
-KEY = "the-request"
+KEY, OTHER_KEY = "the-request", "another-request"
 
 NOT_STATE = {_langgraph.ERROR, _langgraph.ERROR_SOURCE_NODE, _langgraph.INTERRUPT, _langgraph.RESUME}
 """Channels of writes that do not make a task done."""
@@ -55,9 +57,14 @@ class Session(Protocol):
         and parent), `rows` (all that the store holds of the thread, to compare).
         """
 
-    def ask(self) -> Any:
+    def ask(self, request: Request = "same", *, wait_s: float = 0.0) -> Any:
         """
         Make the one request, or go on with it: a user's program is started again as it was.
+
+        Args:
+            request: `same` is the workload's; `other` is a second one with the same input, under a key of its own;
+                `continue` names none.
+            wait_s: how long to wait for a thread that a live process holds.
 
         Raises:
             UnknownOutcome: the run waits for somebody to say what became of an act.
@@ -81,7 +88,11 @@ class Subject(Protocol):
 
 
 def recorded_tasks(saver: BaseCheckpointSaver[Any]) -> tuple[list[str], list[tuple[str, str, str | None]]]:
-    """Of all namespaces of the thread: ids of the tasks with a result, and `(namespace, checkpoint, parent)`, newest first."""
+    """
+    What is recorded in all namespaces of the thread.
+
+    Returns: ids of the tasks with a result; `(namespace, checkpoint, parent)` of the checkpoints, newest first.
+    """
     tasks, checkpoints = set(), []
     for found in saver.list({"configurable": {"thread_id": THREAD}}):
         here = found.config["configurable"]
@@ -104,8 +115,8 @@ class ProtectedSession:
     """A protected graph and its store. Asking is one call, the same in the first process and in every later one."""
 
     def __init__(self, store: Store, workload: Workload, world: World, settings: Settings) -> None:
-        self._store, self._workload = store, workload
-        self._agent: Any = protect(workload.build(world), store, name=workload.name, settings=settings)
+        self._store, self.workload = store, workload
+        self.agent: Any = protect(workload.build(world), store, name=workload.name, settings=settings)
 
     def recorded(self) -> dict[str, Any]:
         tasks, checkpoints = recorded_tasks(Saver(self._store))
@@ -118,20 +129,28 @@ class ProtectedSession:
         }
 
     def _rows(self) -> dict[str, Any]:
-        store = self._store
-        held = {
-            "checkpoint": store.list_checkpoints(ONE_USER, thread_id=THREAD, ns=None, limit=10_000),
-            "effect": store.list_effects(ONE_USER, thread_id=THREAD),
-            "run": store.list_runs(ONE_USER, thread_id=THREAD),
-            "event": store.list_events(ONE_USER, THREAD, limit=100_000),
+        """All but what is told from the worker's state: whether whoever made a run or act still lives."""
+        perform, store = self._store.perform, self._store
+        runs = perform(store.list_runs(ONE_USER, thread_id=THREAD))
+        acts = perform(store.list_effects(ONE_USER, thread_id=THREAD))
+        return {
+            "checkpoint": digest(perform(store.list_checkpoints(ONE_USER, thread_id=THREAD, ns=None, limit=10_000))),
+            "effect": digest(replace(act, holder_alive=False) for act in acts),
+            "run": digest(replace(run, worker_alive=False) for run in runs),
+            "event": digest(perform(store.list_events(ONE_USER, THREAD, limit=100_000))),
         }
-        return {name: digest(store.perform(act)) for name, act in held.items()}
 
-    def ask(self) -> Any:
+    def ask(self, request: Request = "same", *, wait_s: float = 0.0) -> Any:
+        input, call = self.workload.input, {"thread": THREAD, "wait_s": wait_s}
+        if request == "continue":
+            input = None
+        else:
+            key = KEY if request == "same" else OTHER_KEY
+            call |= {"idempotency_key": key, "on_unfinished": "continue"}
         try:
-            return self._agent.invoke(
-                self._workload.input, thread=THREAD, idempotency_key=KEY, on_unfinished="continue"
-            )
+            if self.workload.asynchronous:
+                return asyncio.run(self.agent.ainvoke(input, **call))
+            return self.agent.invoke(input, **call)
         except EffectOutcomeUnknownError as error:
             raise UnknownOutcome(error.name, error.key) from error
 
@@ -142,7 +161,7 @@ class ProtectedSession:
         )
 
     def values(self) -> Any:
-        return self._agent.get_state({"configurable": {"thread_id": THREAD}}).values
+        return self.agent.get_state({"configurable": {"thread_id": THREAD}}).values
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,13 +172,16 @@ class Ninelives:
     Attributes:
         clock: the store's.
         settings: as `ninelives.toml` would give them.
-        busy_timeout_s: how long the store waits for others; with the lease's length, the patience with a stopped writer.
+        busy_timeout_s: how long the store waits for others; it and the lease's length are the patience with a writer
+            that stands still.
+        session: how the program asks.
     """
 
     name: str = "ninelives"
     clock: Clock = system_clock
-    settings: Settings = Settings()
+    settings: Settings = field(default_factory=Settings)
     busy_timeout_s: float = 5.0
+    session: type[ProtectedSession] = ProtectedSession
 
     def world_of(self, faults: Faults, outside: Outside) -> World:
         return World(faults, outside, _declared, _key)
@@ -174,7 +196,7 @@ class Ninelives:
             busy_timeout_s=self.busy_timeout_s,
         )
         watch_store(store, world.faults)
-        yield ProtectedSession(store, workload, world, self.settings)
+        yield self.session(store, workload, world, self.settings)
 
 
 NINELIVES = Ninelives()

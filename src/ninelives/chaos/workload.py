@@ -46,8 +46,8 @@ class Outside:
     def __init__(self, path: Path, life: int) -> None:
         self._path, self._recorder = path, Recorder(path, life, synced=True)
 
-    def arrive(self, act: str, key: str | None, result: Any) -> None:
-        self._recorder.write("arrived", act=act, key=key, result=result)
+    def arrive(self, act: str, key: str | None, result: Any, *, declared: bool = True) -> None:
+        self._recorder.write("arrived", act=act, key=key, result=result, declared=declared)
 
     def arrivals(self) -> list[Arrival]:
         return [Arrival(event["act"], event["key"], event["result"]) for event in read_events(self._path)]
@@ -85,6 +85,12 @@ class World:
         key = self.key()
         with around(self.faults, f"act:{name}", step=step, task=_task_id(), key=key):
             self.outside.arrive(name, key, result)
+        return result
+
+    def call(self, name: str, step: str, result: T) -> T:
+        """Act on the outside world without having declared it: it arrives as often as its unit runs."""
+        with around(self.faults, f"act:{name}", step=step, task=_task_id()):
+            self.outside.arrive(name, None, result, declared=False)
         return result
 
     def happened(self, name: str) -> Arrival | None:

@@ -24,7 +24,7 @@ from ninelives.config import Settings
 from ninelives.effects import current_journal
 from ninelives.errors import ConfigError
 from ninelives.lease import Keeper
-from ninelives.protect.admission import IfMissing, OnUnfinished, Protection
+from ninelives.protect.admission import IfMissing, OnUnfinished, Protection, one_of
 from ninelives.protect.graph import ATTRIBUTE, protected_class
 from ninelives.runner import Plan
 from ninelives.saver import Saver
@@ -81,6 +81,8 @@ def protect(
         StoreUnavailableError, StoreCorruptError, SchemaVersionError: as `open_store`.
     """
     _langgraph.check_version()
+    one_of("on_unfinished", on_unfinished, OnUnfinished)
+    one_of("if_missing", if_missing, IfMissing)
     settings = settings or Settings.load()
     compiled = _compiled(graph, replace_saver=replace_saver)
     keeper = _keeper(store if store is not None else settings.store, settings)

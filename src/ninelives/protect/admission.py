@@ -10,8 +10,10 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 from uuid import uuid4
 
 from langchain_core.runnables import RunnableConfig
@@ -19,7 +21,10 @@ from langgraph.types import Command
 
 from ninelives import _langgraph
 from ninelives.errors import (
+    ConfigError,
+    GraphChangedError,
     InvalidDecisionError,
+    LeaseLostError,
     NoCheckpointFoundError,
     ThreadBusyError,
     UnfinishedRunError,
@@ -38,10 +43,10 @@ from ninelives.model import (
     Unfinished,
     WorkerLease,
 )
-from ninelives.protect.entries import Supply, stored
+from ninelives.protect.entries import Supply, inherited, must_be_complete, stored
 from ninelives.runner import AnyGraph, Plan
 from ninelives.saver import Saver
-from ninelives.store import Store
+from ninelives.store import Act, Store
 
 OnUnfinished = Literal["ask", "continue", "start_over", "abandon"]
 IfMissing = Literal["create", "error"]
@@ -91,7 +96,11 @@ class Request:
 
     @property
     def checkpoint_id(self) -> str | None:
-        return (self.config.get("configurable") or {}).get("checkpoint_id") or None
+        """Where the call wants to begin. For a checkpoint of a subgraph: the root's that it belongs to."""
+        own = self.config.get("configurable") or {}
+        if own.get(_langgraph.CHECKPOINT_NS_KEY):
+            return (own.get(_langgraph.CHECKPOINT_MAP_KEY) or {}).get("") or None
+        return own.get(_langgraph.CHECKPOINT_ID_KEY) or None
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +124,7 @@ async def admit(p: Protection, request: Request) -> Admitted:
     """
     Admit a request; waits for a busy thread for up to `request.wait_s` seconds.
 
-    Raises: as `Store.start_run`, `Store.take_over` and `Store.answer`.
+    Raises: as `Store.start_run`, `Store.take_over` and `Store.answer`; MissingEntryError for an answer that lacks one.
     """
     deadline, pause = time.monotonic() + request.wait_s, WAIT_PAUSE_S[0]
     while True:
@@ -130,6 +139,7 @@ async def admit(p: Protection, request: Request) -> Admitted:
 
 async def _ready(p: Protection) -> WorkerLease:
     """Our worker, after the dead neighbours were buried; off the loop, since both may wait for the store."""
+    p.keeper.must_serve()
 
     def prepare() -> WorkerLease:
         p.keeper.bury_the_dead()
@@ -147,7 +157,7 @@ class _Admission:
 
     async def admit(self) -> Admitted:
         given = self.request.input
-        if isinstance(given, Command) and given.resume is not None:
+        if isinstance(given, Command) and (given.resume is not None or not (given.update or given.goto)):
             return await self._answer(given)
         if given is None and self.request.checkpoint_id is None:
             return await self._continue()
@@ -156,9 +166,11 @@ class _Admission:
     # -- a new run ------------------------------------------------------------------------------------------------
 
     async def _start(self) -> Admitted:
+        if self.request.checkpoint_id is not None:
+            await self._must_have(self.request.checkpoint_id)
         new = self._new_run()
         try:
-            admission = await self.store.aperform(self.store.start_run(self.scope, new, self.worker))
+            admission = await self._claim(self.store.start_run(self.scope, new, self.worker))
         except UnfinishedRunError as error:
             return await self._on_unfinished(error.unfinished.run, new)
         if admission.lease is None:
@@ -182,7 +194,7 @@ class _Admission:
             thread_id=request.thread_id,
             graph=p.plan.name,
             spec=spec,
-            request=self.store.request_digest([p.plan.name, request.input]),
+            request=self.store.request_digest({"graph": p.plan.name, "input": request.input}),
             key=request.key,
             may_create=request.if_missing == "create" and not isinstance(given, Command) and given is not None,
             base=request.checkpoint_id,
@@ -202,7 +214,7 @@ class _Admission:
         if choice == "start_over":
             spec = replace(new.spec, from_base=True)
             closing = replace(closing, spec=spec, replaces=run.run_id, base=run.base, take_head_as_base=False)
-        return await self._claimed(await self.store.aperform(self.store.start_run(self.scope, closing, self.worker)))
+        return await self._claimed(await self._claim(self.store.start_run(self.scope, closing, self.worker)))
 
     async def _known(self, run: Run) -> Admitted:
         """The key was used before, for the same request: it is that run, however it stands."""
@@ -223,44 +235,58 @@ class _Admission:
 
     async def _continue(self) -> Admitted:
         """Go on where the thread's newest run was cut off, failed or paused; a finished thread has nothing to do."""
-        thread_id = self.request.thread_id
-        newest = await self.store.aperform(self.store.find_newest_run(self.scope, thread_id))
-        if newest is None:
-            await self._must_exist(thread_id)
-        elif newest.graph != self.p.plan.name:
-            pass  # start_run below names both graphs
-        elif newest.unfinished:
+        await self._must_be_ours()
+        newest = await self.store.aperform(self.store.find_newest_run(self.scope, self.request.thread_id))
+        if newest is not None and newest.unfinished:
             if newest.held:
-                raise ThreadBusyError(thread_id, newest.run_id, newest.worker_id or "")
+                raise ThreadBusyError(newest.thread_id, newest.run_id, newest.worker_id or "")
             if questions := await self._questions():
                 return Admitted(newest, questions=questions)
             return await self._take_over(newest)
-        elif not await self._has_tasks():
+        if newest is not None and not await self._has_tasks():
             return Admitted(newest)
-        return await self._claimed(
-            await self.store.aperform(self.store.start_run(self.scope, self._new_run(), self.worker))
-        )
+        return await self._claimed(await self._claim(self.store.start_run(self.scope, self._new_run(), self.worker)))
 
     async def _take_over(self, run: Run) -> Admitted:
-        return await self._claimed(await self.store.aperform(self.store.take_over(self.scope, run.run_id, self.worker)))
+        return await self._claimed(await self._claim(self.store.take_over(self.scope, run.run_id, self.worker)))
 
-    async def _must_exist(self, thread_id: str) -> None:
-        if await self.store.aperform(self.store.find_thread(self.scope, thread_id)) is None:
+    async def _must_be_ours(self) -> None:
+        """To go on, or to answer, there must be a thread, and it must be this graph's; the store asks again."""
+        thread_id, graph = self.request.thread_id, self.p.plan.name
+        thread = await self.store.aperform(self.store.find_thread(self.scope, thread_id))
+        if thread is None:
             near = await self.store.aperform(self.store.near_threads(self.scope, thread_id))
             raise NoCheckpointFoundError(thread_id, near=near)
+        if thread.state != "open":
+            raise NoCheckpointFoundError(thread_id, why=f"was {thread.state} and is not made anew under the same id")
+        if thread.graph not in ("", graph):
+            raise GraphChangedError(thread_id, f"it belongs to graph {thread.graph!r}, not {graph!r}")
+
+    async def _must_have(self, checkpoint_id: str) -> None:
+        """LangGraph would take an unknown checkpoint for an empty thread, and begin anew."""
+        await self._must_be_ours()
+        thread_id = self.request.thread_id
+        if await self.store.aperform(self.store.get_checkpoint(self.scope, thread_id, "", checkpoint_id)) is None:
+            raise NoCheckpointFoundError(thread_id, why=f"has no checkpoint {checkpoint_id!r}")
 
     # -- answers --------------------------------------------------------------------------------------------------
 
     async def _answer(self, command: Command[Any]) -> Admitted:
         """Commit the answers and the run that goes on with them, before anything is driven."""
         thread_id = self.request.thread_id
-        await self._must_exist(thread_id)
+        await self._must_be_ours()
         questions = await self._questions()
+        if command.resume is None:
+            why = "the Command says nothing (to answer with None, name the question: resume={interrupt_id: None})"
+            raise InvalidDecisionError(why, [question.interrupt_id for question in questions])
         answers = _by_id(command.resume, questions)
         new = self._new_run()
         rest = replace(command, resume=None)
+        asking = await self.store.aperform(self.store.find_newest_run(self.scope, thread_id))
         spec = replace(new.spec, input=rest if rest.update or rest.goto else None)
-        admission = await self.store.aperform(
+        spec = inherited(spec, asking.spec) if asking else spec
+        must_be_complete(spec, self.request.config, self.request.context)
+        admission = await self._claim(
             self.store.answer(
                 self.scope,
                 thread_id,
@@ -288,18 +314,58 @@ class _Admission:
 
     # -- shared ---------------------------------------------------------------------------------------------------
 
+    async def _claim(self, act: Act[Admission]) -> Admission:
+        """A caller that is cancelled while the store is at it lets go of the run that it is given then."""
+        claiming = self.store.submit(act)
+        try:
+            admission: Admission = await asyncio.shield(asyncio.wrap_future(claiming))
+        except asyncio.CancelledError:
+            claiming.add_done_callback(self._let_go)
+            raise
+        return admission
+
+    def _let_go(self, claiming: Future[Admission]) -> None:
+        if claiming.exception() is None and (lease := claiming.result().lease):
+            handed_back(Claim(lease, self.p.keeper), "its caller was cancelled")
+
     async def _claimed(self, admission: Admission) -> Admitted:
         assert admission.lease is not None
-        run = admission.run
+        run, claim = admission.run, Claim(admission.lease, self.p.keeper)
         if self.request.on_start is not None:
-            self.request.on_start(Started(run.thread_id, run.run_id, admission.created))
-        return Admitted(run, Claim(admission.lease, self.p.keeper))
+            try:
+                self.request.on_start(Started(run.thread_id, run.run_id, admission.created))
+            except BaseException:
+                await let_go(claim, "on_start raised")
+                raise
+        return Admitted(run, claim)
 
     async def _describe(self, run: Run, questions: list[Interrupt]) -> Unfinished:
         return await unfinished(self.p, run, questions)
 
     async def _has_tasks(self) -> bool:
         return bool((await _snapshot(self.p, self.request.thread_id)).tasks)
+
+
+async def let_go(claim: Claim, cause: str) -> None:
+    """Give back a run that nothing has been driven of."""
+    with suppress(LeaseLostError):  # somebody has taken it already
+        await asyncio.shield(asyncio.wrap_future(handed_back(claim, cause)))
+
+
+def handed_back(claim: Claim, cause: str) -> Future[Run]:
+    given: Future[Run] = claim.store.submit(claim.store.finish_run(claim.lease, RunStatus.QUEUED, cause=cause))
+    return given
+
+
+def one_of(name: str, value: Any, choices: Any) -> Any:
+    """
+    Raises:
+        ConfigError: no such choice; taken for another it would drop work.
+    """
+    allowed = get_args(choices)
+    if value not in allowed:
+        raise ConfigError(f"{name}={value!r} is not a choice; allowed: {', '.join(map(repr, allowed))}.")
+    return value
 
 
 def _by_id(resume: Any, questions: list[Interrupt]) -> dict[str, Any]:

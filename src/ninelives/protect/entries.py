@@ -1,5 +1,5 @@
 """
-A call's own entries in `configurable` and `context`: stored, supplied anew, or refused by name. Never dropped in silence.
+A call's own entries in `configurable` and `context`: stored, supplied anew, or refused by name, never just dropped.
 
 An entry on the allow-list is stored with the run. One that a function supplies is asked for in each process. Any other
 is used for this call, and only its name is stored: a later call that goes on with the run must bring it again.
@@ -63,14 +63,35 @@ def restored(spec: RunSpec, config: RunnableConfig | None, context: Any, supply:
     Raises:
         MissingEntryError: the first call used an entry that nobody brings now.
     """
-    own, of_context = own_entries(config), context_entries(context)
-    missing = [name for name in spec.withheld if not _brought(name, own, of_context)]
-    if missing:
-        raise MissingEntryError(missing)
+    must_be_complete(spec, config, context)
+    of_context = context_entries(context)
     supplied = {name: function() for name, function in supply.items()}
     rest = dict((config or {}).get("configurable") or {})
     merged: RunnableConfig = {**(config or {}), "configurable": {**supplied, **spec.configurable, **rest}}
     return merged, _context(spec, context, of_context, supplied)
+
+
+def must_be_complete(spec: RunSpec, config: RunnableConfig | None, context: Any) -> None:
+    """
+    Raises:
+        MissingEntryError: the first call used an entry that nobody brings now.
+    """
+    own, of_context = own_entries(config), context_entries(context)
+    missing = [name for name in spec.withheld if not _brought(name, own, of_context)]
+    if missing:
+        raise MissingEntryError(missing)
+
+
+def inherited(spec: RunSpec, before: RunSpec) -> RunSpec:
+    """The spec of a run that goes on with an answer: what the run that asked was told of entries holds for it too."""
+    return dataclasses.replace(
+        spec,
+        configurable={**before.configurable, **spec.configurable},
+        metadata={**before.metadata, **spec.metadata},
+        context={**(before.context or {}), **(spec.context or {})} or None,
+        withheld=tuple(sorted({*before.withheld, *spec.withheld})),
+        recursion_limit=before.recursion_limit if spec.recursion_limit is None else spec.recursion_limit,
+    )
 
 
 def _brought(name: str, own: Mapping[str, Any], of_context: Mapping[str, Any]) -> bool:

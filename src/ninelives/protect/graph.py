@@ -7,25 +7,37 @@ edits state takes the thread first, as a run of its own kind.
 
 from __future__ import annotations
 
+import asyncio
 import copy
+import difflib
+import inspect
 import logging
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import cache
-from typing import Any
+from typing import Any, cast
 from uuid import uuid4
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.types import Command, Interrupt
 
 from ninelives import _langgraph, effects
-from ninelives.errors import LeaseLostError, MissingThreadError
-from ninelives.lease import Claim
-from ninelives.model import NewRun, Run, RunSpec, RunStatus, Started
-from ninelives.protect.admission import Admitted, IfMissing, OnUnfinished, Protection, Request, admit, reading_graph
+from ninelives.errors import MissingThreadError
+from ninelives.model import NewRun, RunSpec, RunStatus, Started
+from ninelives.protect.admission import (
+    Admitted,
+    IfMissing,
+    OnUnfinished,
+    Protection,
+    Request,
+    admit,
+    let_go,
+    one_of,
+    reading_graph,
+)
 from ninelives.protect.entries import restored
-from ninelives.protect.loops import Loop, our_loop
-from ninelives.runner import AnyGraph, Drive, call_options, driving
+from ninelives.protect.loops import Loop, executors_here, our_loop
+from ninelives.runner import AnyGraph, Driving, call_options
 from ninelives.saver import Saver
 
 log = logging.getLogger(__name__)
@@ -66,30 +78,31 @@ class ProtectedCalls:
     # -- driving --------------------------------------------------------------------------------------------------
 
     def invoke(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> Any:
-        if _langgraph.inside_langgraph(self._config, config):
+        if self._inside(config, kwargs):
             return self._base.invoke(self, input, config, **_langgraphs(kwargs))
         key = _key_of_caller(self._p, kwargs)
         return self._loop.run(lambda: self._ainvoke(input, config, key, kwargs))
 
     async def ainvoke(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> Any:
-        if _langgraph.inside_langgraph(self._config, config):
+        if self._inside(config, kwargs):
             return await self._base.ainvoke(self, input, config, **_langgraphs(kwargs))
         return await self._ainvoke(input, config, _key_of_caller(self._p, kwargs), kwargs)
 
     def stream(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> Iterator[Any]:
-        if _langgraph.inside_langgraph(self._config, config):
+        if self._inside(config, kwargs):
             yield from self._base.stream(self, input, config, **_langgraphs(kwargs))
             return
         key = _key_of_caller(self._p, kwargs)
         yield from self._loop.iterate(lambda: self._astream(input, config, key, kwargs))
 
     async def astream(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> AsyncIterator[Any]:
-        if _langgraph.inside_langgraph(self._config, config):
+        if self._inside(config, kwargs):
             chunks = self._base.astream(self, input, config, **_langgraphs(kwargs))
         else:
             chunks = self._astream(input, config, _key_of_caller(self._p, kwargs), kwargs)
-        async for chunk in chunks:
-            yield chunk
+        async with _Closing(chunks):
+            async for chunk in chunks:
+                yield chunk
 
     def continue_run(self, thread: str, config: RunnableConfig | None = None, **kwargs: Any) -> Any:
         """
@@ -111,7 +124,8 @@ class ProtectedCalls:
             admitted = await admit(self._p, request)
             if admitted.claim is None:
                 return await self._recorded(admitted)
-            async with self._driving(admitted, request) as (drive, given):
+            driving, given = await self._driving(admitted, request)
+            async with driving as drive:
                 if not drive.waiting:
                     result = await drive.graph.ainvoke(drive.input, drive.config, **{**options, **given})
             if drive.waiting:
@@ -132,25 +146,28 @@ class ProtectedCalls:
             if admitted.claim is None:
                 yield _as_chunk(await self._recorded(admitted), options)
                 return
-            async with self._driving(admitted, request) as (drive, given):
+            driving, given = await self._driving(admitted, request)
+            async with driving as drive:
                 if not drive.waiting:
-                    async for chunk in drive.graph.astream(drive.input, drive.config, **{**options, **given}):
-                        yield chunk
+                    chunks = drive.graph.astream(drive.input, drive.config, **{**options, **given})
+                    async with _Closing(chunks):
+                        async for chunk in chunks:
+                            yield chunk
             if drive.waiting:
                 yield _as_chunk(await self._recorded(Admitted(drive.run), drive.waiting), options)
 
-    @asynccontextmanager
-    async def _driving(self, admitted: Admitted, request: Request) -> AsyncIterator[tuple[Drive, dict[str, Any]]]:
+    async def _driving(self, admitted: Admitted, request: Request) -> tuple[Driving, dict[str, Any]]:
+        """What drives the run that was admitted, and the options to call its graph with."""
         run, claim = admitted.run, admitted.claim
         assert run is not None
         assert claim is not None
         try:
             config, context = restored(run.spec, request.config, request.context, self._p.supply)
+            driving = Driving(self._p.plan, claim, run, config, self._attributes(), executors_here())
         except BaseException:
-            await _give_back(claim, run)
+            await let_go(claim, "an entry was missing")
             raise
-        async with driving(self._p.plan, claim, run, config, self._attributes()) as drive:
-            yield drive, call_options(run, {"durability": "sync", "context": context})
+        return driving, call_options(run, {"durability": "sync", "context": context})
 
     async def _recorded(self, admitted: Admitted, asked: Sequence[Interrupt] = ()) -> Any:
         """The state that a run left, as `invoke` would have returned it; with the questions, if it waits."""
@@ -231,6 +248,10 @@ class ProtectedCalls:
     def _loop(self) -> Loop:
         return our_loop(self._p.new_executor)
 
+    def _inside(self, config: RunnableConfig | None, kwargs: Mapping[str, Any]) -> bool:
+        """The call is LangGraph's, as a node or subgraph of a running graph; one that names a thread is a run."""
+        return not kwargs.get("thread") and _langgraph.inside_langgraph(self._config, config)
+
     def _attributes(self) -> dict[str, Any]:
         """What `with_config` and the like have changed on this copy since the graph was prepared."""
         kept = {k: v for k, v in self.__dict__.items() if k not in (ATTRIBUTE, "nodes", "checkpointer")}
@@ -246,11 +267,13 @@ class ProtectedCalls:
     ) -> tuple[Request | None, dict[str, Any]]:
         """The call as a request, and the options that are LangGraph's; no request for a graph that saves nothing."""
         p, options = self._p, _langgraphs(kwargs)
+        p.keeper.must_serve()
+        _must_be_known(self._base, options)
         options.pop("durability", None)
         if p.ephemeral:
             return None, options
-        config = _langgraph.outside_config(config)
-        thread_id = kwargs.get("thread") or _thread_id(self._config, config)
+        config = _with_bound(self._config, _langgraph.outside_config(config))
+        thread_id = kwargs.get("thread") or _thread_id(config)
         if not thread_id:
             raise MissingThreadError
         if kwargs.get("thread") == "new":
@@ -258,11 +281,11 @@ class ProtectedCalls:
         request = Request(
             input=input,
             thread_id=str(thread_id),
-            config=config or {},
+            config=config,
             context=options.pop("context", None),
             key=key,
-            on_unfinished=kwargs.get("on_unfinished") or p.on_unfinished,
-            if_missing=kwargs.get("if_missing") or p.if_missing,
+            on_unfinished=one_of("on_unfinished", kwargs.get("on_unfinished") or p.on_unfinished, OnUnfinished),
+            if_missing=one_of("if_missing", kwargs.get("if_missing") or p.if_missing, IfMissing),
             wait_s=p.wait_s if kwargs.get("wait_s") is None else kwargs["wait_s"],
             interrupt_before=options.pop("interrupt_before", None),
             interrupt_after=options.pop("interrupt_after", None),
@@ -276,6 +299,33 @@ OURS = frozenset({"thread", "idempotency_key", "on_unfinished", "if_missing", "w
 
 def _langgraphs(kwargs: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in kwargs.items() if name not in OURS}
+
+
+def _known(base: type[Any]) -> frozenset[str]:
+    return frozenset(name for call in (base.invoke, base.astream) for name in inspect.signature(call).parameters) | {
+        "checkpoint_during"
+    }
+
+
+def _must_be_known(base: type[Any], options: Mapping[str, Any]) -> None:
+    """LangGraph passes over arguments that it does not know: a mistyped `idempotency_key` would be a lost promise."""
+    for name in options:
+        if name not in _known(base):
+            near = difflib.get_close_matches(name, [*OURS, *_known(base)], n=1)
+            hint = f" Did you mean {near[0]!r}?" if near else ""
+            raise TypeError(f"{name!r} is not an argument of this call; nothing ran.{hint}")
+
+
+def _with_bound(bound: RunnableConfig | None, config: RunnableConfig) -> RunnableConfig:
+    """The call's config over what `with_config` has bound, as far as a run is made of it; LangGraph merges the rest."""
+    known: dict[str, Any] = dict(bound or {})
+    merged: dict[str, Any] = {**config}
+    for name in ("configurable", "metadata"):
+        if known.get(name):
+            merged[name] = {**known[name], **(merged.get(name) or {})}
+    if "recursion_limit" in known:
+        merged.setdefault("recursion_limit", known["recursion_limit"])
+    return cast(RunnableConfig, merged)
 
 
 def _thread_id(*configs: RunnableConfig | None) -> str | None:
@@ -314,11 +364,19 @@ def _refuse_interrupt(result: Any) -> Any:
     return result
 
 
-async def _give_back(claim: Claim, run: Run) -> None:
-    try:
-        await claim.store.aperform(claim.store.finish_run(claim.lease, RunStatus.QUEUED, cause="an entry was missing"))
-    except LeaseLostError:
-        log.info("run %s was taken over meanwhile", run.run_id)
+class _Closing:
+    """Closes a stream with the block that reads it, and not when the garbage is collected."""
+
+    def __init__(self, chunks: Any) -> None:
+        self._chunks = chunks
+
+    async def __aenter__(self) -> None: ...
+
+    async def __aexit__(self, *error: Any) -> None:
+        # A loop that is being shut down closes all generators at once: it has the first word, and we are told.
+        await asyncio.sleep(0)
+        with suppress(RuntimeError):
+            await self._chunks.aclose()
 
 
 OnStart = Callable[[Started], Any]

@@ -12,9 +12,11 @@ import asyncio
 import os
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from concurrent.futures import Executor, Future
+from concurrent.futures import Future
 from contextvars import Context, ContextVar, copy_context
 from typing import Any, TypeVar
+
+from ninelives._langgraph import RunExecutor
 
 T = TypeVar("T")
 
@@ -23,7 +25,7 @@ _loops: dict[tuple[int, int], Loop] = {}
 _mutex = threading.Lock()
 
 
-def our_loop(executor: Callable[[], Executor]) -> Loop:
+def our_loop(executor: Callable[[], RunExecutor]) -> Loop:
     """The loop for calls from here. `executor` makes the pool for sync code, when the loop is new."""
     place = (os.getpid(), _depth.get())
     with _mutex:
@@ -32,14 +34,32 @@ def our_loop(executor: Callable[[], Executor]) -> Loop:
         return _loops[place]
 
 
+def executors_here() -> list[RunExecutor]:
+    """The pool that the running loop gives sync code to, where it is a loop of ours."""
+    running = asyncio.get_running_loop()
+    return [loop.executor for loop in list(_loops.values()) if loop.is_loop(running)]
+
+
 class Loop:
     """One loop, running in a daemon thread."""
 
-    def __init__(self, depth: int, executor: Executor) -> None:
+    def __init__(self, depth: int, executor: RunExecutor) -> None:
         self._depth, self.executor = depth, executor
         self._loop = asyncio.new_event_loop()
         self._loop.set_default_executor(executor)
-        threading.Thread(target=self._loop.run_forever, name=f"ninelives-loop-{depth}", daemon=True).start()
+        threading.Thread(target=self._serve, name=f"ninelives-loop-{depth}", daemon=True).start()
+
+    def _serve(self) -> None:
+        """For ever: a task that ends with SystemExit, as a node that calls `sys.exit` does, stops asyncio's loop."""
+        while True:
+            try:
+                self._loop.run_forever()
+            except (SystemExit, KeyboardInterrupt):
+                continue  # the task has it as its outcome, and whoever called is told
+            return
+
+    def is_loop(self, running: asyncio.AbstractEventLoop) -> bool:
+        return self._loop is running
 
     def run(self, work: Callable[[], Awaitable[T]]) -> T:
         """

@@ -19,7 +19,7 @@ from ninelives.model import (
 )
 from ninelives.store import Act, Query, Row, Steps, act, reading
 from ninelives.stores.procedures.base import Procedures, event, fenced, held, one
-from ninelives.stores.procedures.threads import thread_row
+from ninelives.stores.procedures.threads import of_thread_or_all, thread_row
 
 
 class EffectActs(Procedures):
@@ -73,12 +73,12 @@ class EffectActs(Procedures):
         if effect is None:
             raise NoCheckpointFoundError(key, why="is not the key of an effect that is known here")
         if state not in (EffectState.DONE, EffectState.NOT_DONE):
-            raise InvalidDecisionError(f"an effect is settled as done or not done, not {state}")
+            raise InvalidDecisionError(f"an effect is settled as done or not done, not {state}", None)
         ended = effect.by is not None or not effect.holder_alive  # it reported its own end, or cannot any more
         if not ended and (effect.state is EffectState.INTENT or state is EffectState.NOT_DONE):
-            raise InvalidDecisionError(f"the process that asked for effect {key!r} may still be at it")
+            raise InvalidDecisionError(f"the process that asked for effect {key!r} may still be at it", None)
         if effect.state not in (EffectState.INTENT, EffectState.UNKNOWN):
-            raise InvalidDecisionError(f"the outcome of effect {key!r} is known: {effect.state}")
+            raise InvalidDecisionError(f"the outcome of effect {key!r} is known: {effect.state}", None)
         yield from self._settle(effect, state, result, by=by, why=why)
         thread = yield from thread_row(Scope(effect.owner), effect.thread_id)
         if thread:
@@ -92,7 +92,8 @@ class EffectActs(Procedures):
         self, scope: Scope, *, thread_id: str | None = None, state: EffectState | None = None
     ) -> Steps[list[Effect]]:
         params = {"owner": scope.owner, "thread_id": thread_id, "state": state and state.value}
-        return [self._effect_record(row) for row in (yield Query("list_effects", params))]
+        rows = yield from of_thread_or_all("effects", scope, thread_id, params)
+        return [self._effect_record(row) for row in rows]
 
     def _settle(self, effect: Effect, state: EffectState, result: bytes, *, by: str, why: str | None) -> Steps[None]:
         params = {"effect_no": effect.effect_no, "state": state.value, "result": result, "by": by, "why": why}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ninelives import _langgraph
 from ninelives.errors import (
     DivergentStateError,
     IdempotencyMismatchError,
@@ -13,6 +14,7 @@ from ninelives.errors import (
     NoCheckpointFoundError,
     ThreadBusyError,
     UnfinishedRunError,
+    UnknownTypeError,
 )
 from ninelives.model import (
     CLOSED,
@@ -25,13 +27,14 @@ from ninelives.model import (
     RunStatus,
     Scope,
     Unfinished,
+    Unreadable,
     Usage,
     WorkerLease,
 )
 from ninelives.store import Act, Query, Row, Steps, act, reading
 from ninelives.stores import codec
 from ninelives.stores.procedures.base import Procedures, event, fenced, one
-from ninelives.stores.procedures.threads import near, open_thread, thread_row
+from ninelives.stores.procedures.threads import as_json, near, of_thread_or_all, open_thread, thread_row
 from ninelives.stores.procedures.workers import must_live
 
 NULL_TASK_ID = "00000000-0000-0000-0000-000000000000"
@@ -194,7 +197,7 @@ class RunActs(Procedures):
         if usage:
             yield usage_query(lease, usage)
         if status is RunStatus.DONE:
-            yield Query("withdraw_interrupts", {"thread_no": lease.thread_no})
+            yield Query("withdraw_interrupts_after", {"thread_no": lease.thread_no, "run_no": lease.run_no})
         yield event(lease.thread_no, f"run_{'drained' if status is RunStatus.QUEUED else status}", lease=lease)
         return (yield from self._run(Scope(lease.owner), lease.run_id))
 
@@ -213,7 +216,16 @@ class RunActs(Procedures):
             {"run_no": run.run_no, "thread_no": thread["thread_no"], "status": status.value, "cause": by},
         )
         yield Query("withdraw_interrupts", {"thread_no": thread["thread_no"]})
+        yield from self._withdraw_input(thread["thread_no"], run)
         yield event(thread["thread_no"], f"run_{status}", run_no=run.run_no, ref=by)
+
+    def _withdraw_input(self, thread_no: int, run: Run) -> Steps[None]:
+        """Input that the closed run left at the head and never moved on from: the next run must not apply it."""
+        head = one((yield Query("find_head", {"thread_no": thread_no, "ns": ""})))
+        if head is not None:
+            place = {"thread_no": thread_no, "checkpoint_id": head["checkpoint_id"], "run_no": run.run_no}
+            tasks = as_json([NULL_TASK_ID, _langgraph.input_task(head["checkpoint_id"])])
+            yield Query("drop_input", {**place, "tasks": tasks})
 
     # -- reading --------------------------------------------------------------------------------------------------
 
@@ -238,10 +250,8 @@ class RunActs(Procedures):
     def list_runs(
         self, scope: Scope, *, thread_id: str | None = None, status: RunStatus | None = None, limit: int = 50
     ) -> Steps[list[Run]]:
-        rows = yield Query(
-            "list_runs",
-            {"owner": scope.owner, "thread_id": thread_id, "status": status and status.value, "limit": limit},
-        )
+        params = {"owner": scope.owner, "thread_id": thread_id, "status": status and status.value, "limit": limit}
+        rows = yield from of_thread_or_all("runs", scope, thread_id, params)
         return [self._record(row) for row in rows]
 
     @reading
@@ -274,11 +284,18 @@ class RunActs(Procedures):
 
     def _pack(self, spec: RunSpec) -> bytes:
         fields = {name: getattr(spec, name) for name in RunSpec.__slots__}
-        return self.encode({name: value for name, value in fields.items() if value})
+        return self.encode({name: value for name, value in fields.items() if value is not None})
+
+    def _unpack(self, data: bytes) -> RunSpec:
+        """A request with a class that this program does not allow can be listed, not driven."""
+        try:
+            return RunSpec(**(self.decode(data) or {}))
+        except UnknownTypeError as error:
+            return RunSpec(input=Unreadable(error))
 
     def _record(self, row: Row) -> Run:
         values = dict(row)
-        spec = RunSpec(**(self.decode(values.pop("spec")) or {}))
+        spec = self._unpack(values.pop("spec"))
         usage = _usage(values)
         for name in Usage.__slots__:
             values.pop(name)

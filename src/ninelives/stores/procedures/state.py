@@ -100,9 +100,9 @@ class StateActs(Procedures):
             yield Query("drop_foreign_writes", {**place, **claim_of(lease)})
         if special := [row for row in full if row["idx"] < 0]:
             yield Query("set_writes", many=special)
-        if regular := [row for row in full if row["idx"] >= 0]:
-            yield Query("add_writes", many=regular)
-            yield from self._must_agree(thread_id, place, regular)
+        regular = [row for row in full if row["idx"] >= 0]
+        if regular and (new := (yield from self._not_yet_written(thread_id, place, regular))):
+            yield Query("add_writes", many=new)
         for interrupt_id, payload in questions:
             asked = {**place, **claim_of(lease), "interrupt_id": interrupt_id, "payload": payload}
             if (yield Query("add_interrupt", asked)):
@@ -111,19 +111,23 @@ class StateActs(Procedures):
         if lease:
             yield from fenced(lease)
 
-    def _must_agree(self, thread_id: str, place: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> Steps[None]:
+    def _not_yet_written(
+        self, thread_id: str, place: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]
+    ) -> Steps[list[Mapping[str, Any]]]:
         """
-        A task is recorded once: what is there already must be what this invocation computed.
+        Those of a task's writes that are to be added: all of them, or none.
 
-        Input (the null task) is added to and put again as a whole; a shorter list of it is an older one.
+        A task is recorded once: what is there already must be what this invocation computed. Only input (the null
+        task) is added to; it is put again as a whole, and a shorter list of it is an older one.
         """
         stored = {row["idx"]: (row["channel"], row["node"]) for row in (yield Query("written", place))}
         computed = {row["idx"]: (row["channel"], row["node"]) for row in rows}
-        if place["task_id"] == NULL_TASK_ID:
-            stored = {idx: write for idx, write in stored.items() if idx in computed}
-        if stored != computed:
+        grows = place["task_id"] == NULL_TASK_ID
+        common = stored.keys() & computed.keys() if grows or not stored else stored.keys() | computed.keys()
+        if any(stored.get(idx) != computed.get(idx) for idx in common):
             what = f"task {place['task_id']!r} was recorded by another invocation, with another result"
             raise DivergentStateError(thread_id, what)
+        return [row for row in rows if row["idx"] not in stored]
 
     def _writable(self, scope: Scope, thread_id: str, lease: Lease | None) -> Steps[int]:
         """

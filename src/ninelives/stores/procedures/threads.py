@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from ninelives.errors import DivergentStateError, GraphChangedError, NoCheckpointFoundError, ThreadBusyError
@@ -101,8 +102,17 @@ def open_thread(scope: Scope, thread_id: str, graph: str, *, may_create: bool) -
     if row["graph"] == "":
         yield Query("adopt_thread", {"thread_no": row["thread_no"], "graph": graph})
     elif row["graph"] != graph:
-        raise GraphChangedError(thread_id, f"it belongs to graph {row['graph']!r}, not {graph!r}")
+        why = f"it belongs to graph {row['graph']!r}, not {graph!r}"
+        raise GraphChangedError(thread_id, why, f"Use graph {row['graph']!r}, or a thread of its own for this one.")
     return row, False
+
+
+def of_thread_or_all(what: str, scope: Scope, thread_id: str | None, params: Mapping[str, Any]) -> Steps[list[Row]]:
+    """`list_<what>`, by the thread's own index where one thread of one owner is asked for."""
+    if thread_id is None or scope.owner is None:
+        return (yield Query(f"list_{what}", params))
+    thread = yield from thread_row(scope, thread_id)
+    return (yield Query(f"list_thread_{what}", {**params, "thread_no": thread["thread_no"]})) if thread else []
 
 
 def as_json(values: Any) -> str:

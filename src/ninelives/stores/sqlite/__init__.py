@@ -8,7 +8,6 @@ disk keeps its word. Any number of processes of one machine may share the file; 
 from __future__ import annotations
 
 import asyncio
-import socket
 import sqlite3
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -92,6 +91,7 @@ class SqliteStore(SqlActs, Store):
 
     async def aperform(self, act: Act[T]) -> T:
         if act.reads and not self.in_memory:
+            self._writer.must_serve()
             return await asyncio.get_running_loop().run_in_executor(self._readers, self._read, act)
         result: T = await asyncio.shield(asyncio.wrap_future(self.submit(act)))
         return result
@@ -145,8 +145,8 @@ class SqliteStore(SqlActs, Store):
     def dead_workers(self, workers: Iterable[Worker]) -> list[str]:
         if self._workers is None:
             return []
-        here = socket.gethostname()
-        return [w.worker_id for w in workers if w.host == here and self._workers.is_dead(w.worker_id)]
+        # Whatever host a worker named: a container made anew has another name, and the file is on one machine only.
+        return [w.worker_id for w in workers if self._workers.is_dead(w.worker_id)]
 
 
 def _open_locks(path: str | Path | None) -> Files | None:

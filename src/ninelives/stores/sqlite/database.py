@@ -140,6 +140,15 @@ def _apply(conn: sqlite3.Connection) -> None:
             )
 
 
+def schema(conn: sqlite3.Connection) -> str:
+    """What the database holds, as the statements that would make it; `schema.sql` beside this file is its print."""
+    rows = conn.execute(
+        "select sql from sqlite_master where sql is not null and name not like 'sqlite_%'"
+        " order by type desc, tbl_name, name"
+    )
+    return "".join(f"{row['sql']};\n" for row in rows)
+
+
 def _version(conn: sqlite3.Connection) -> int:
     if not conn.execute("select 1 from sqlite_master where type = 'table' and name = 'meta'").fetchone():
         return 0

@@ -33,6 +33,8 @@ from ninelives.errors import StoreUnavailableError
 
 POLL_S = (0.0002, 0.01)
 """First and longest pause between two tries for the writer's lock."""
+GRACE_S = 5.0
+"""How long after twice the patience a waiting writer gives up."""
 NOBODY = b" " * 80
 
 
@@ -137,7 +139,7 @@ class WriterLock:
 
     def _acquire(self, fd: int) -> None:
         pause, since, holder, ended = POLL_S[0], time.monotonic(), b"", False
-        deadline = since + 2 * self._patience_s + 5
+        deadline = since + 2 * self._patience_s + GRACE_S
         while True:
             with suppress(BlockingIOError):
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -150,7 +152,8 @@ class WriterLock:
                 ended = True
             if now > deadline:
                 raise StoreUnavailableError(
-                    f"the store is being written by process {_pid(holder)} without a pause; nothing was written."
+                    f"the store is being written by process {_signed(holder)[0] or 'unknown'} without a pause; nothing"
+                    " was written."
                     " Try again, or give the store fewer writers."
                 )
             time.sleep(pause)
@@ -158,12 +161,12 @@ class WriterLock:
 
 
 def _end(holder: bytes) -> None:
-    """End the process that stopped inside a write transaction, if it is still the very one that wrote its name."""
-    pid, started, *_ = holder.decode().split() or ("0", "")
-    if int(pid) in (0, os.getpid()) or process_started(int(pid)) != started:
+    """End the process that stopped inside a write transaction, if it is still the very one that signed."""
+    pid, started = _signed(holder)
+    if pid in (0, os.getpid()) or process_started(pid) != started:
         return
     try:
-        os.kill(int(pid), signal.SIGKILL)
+        os.kill(pid, signal.SIGKILL)
     except PermissionError:
         raise StoreUnavailableError(
             f"process {pid} stopped inside a write transaction and belongs to another user; nothing was written."
@@ -173,8 +176,10 @@ def _end(holder: bytes) -> None:
         return
 
 
-def _pid(holder: bytes) -> str:
-    return (holder.decode().split() or ["unknown"])[0]
+def _signed(holder: bytes) -> tuple[int, str]:
+    """Whose lock it is: pid and start time; 0 if nobody has signed."""
+    pid, started, *_ = [*holder.decode(errors="replace").split(), "", ""]
+    return (int(pid), started) if pid.isdecimal() and started else (0, "")
 
 
 def process_started(pid: int) -> str:

@@ -14,6 +14,15 @@ select e.key, e.name, e.owner, t.thread_id, r.run_id, e.epoch, e.state, e.result
    and (:state is null or e.state = :state)
  order by e.effect_no;
 
+-- name: list_thread_effects
+-- Apart from the above, so that one thread's are found by its index.
+select e.key, e.name, e.owner, t.thread_id, r.run_id, e.epoch, e.state, e.result, e.attempt, e.args_digest, e.call_id,
+       e.by, e.why, e.created_at, e.settled_at, e.effect_no,
+       exists (select 1 from worker w where w.worker_id = e.worker) as holder_alive
+  from effect e join thread t using (thread_no) left join run r on r.run_no = e.run_no
+ where e.thread_no = :thread_no and (:state is null or e.state = :state)
+ order by e.effect_no;
+
 -- name: add_effect
 insert into effect (owner, key, thread_no, run_no, checkpoint_id, ns, node, task_id, call_id, name, ordinal,
                     args_digest, lineage, attempt, epoch, worker, state, created_at)
@@ -60,6 +69,12 @@ update interrupt set state = 'answered'
 
 -- name: withdraw_interrupts
 update interrupt set state = 'withdrawn' where thread_no = :thread_no and state = 'pending';
+
+-- name: withdraw_interrupts_after
+-- A finished run leaves no question open; an edit of the state may have been made while one is.
+update interrupt set state = 'withdrawn'
+ where thread_no = :thread_no and state = 'pending'
+   and (select driver from run where run_no = :run_no) != 'edit';
 
 -- name: add_decision
 insert into decision (thread_no, seq, interrupt_id, ask_no, actor, channel, value, status, run_id, decided_at)

@@ -15,7 +15,9 @@ select r.run_id, r.worker from run r join worker w on w.worker_id = r.worker
 
 -- name: release_dead_run
 -- A run whose worker is gone gives back the thread's one running slot. From here on the fence refuses its old holder.
-update run set status = 'queued', cause = 'its process died', updated_at = now_s()
+-- An edit of the state is not gone on with: nobody waits for it.
+update run set status = case driver when 'edit' then 'cancelled' else 'queued' end, cause = 'its process died',
+               updated_at = now_s()
  where thread_no = :thread_no and status = 'running'
    and not exists (select 1 from worker w where w.worker_id = run.worker and w.expires_at > now_s())
 returning run_no;
@@ -91,6 +93,17 @@ select r.run_id, t.owner, t.thread_id, r.graph, r.status, r.driver, r.spec, r.ch
   from run r join thread t using (thread_no)
  where (:owner is null or t.owner = :owner) and (:thread_id is null or t.thread_id = :thread_id)
    and (:status is null or r.status = :status)
+ order by r.run_no desc limit :limit;
+
+-- name: list_thread_runs
+-- Apart from the above, so that one thread's are found by its index.
+select r.run_id, t.owner, t.thread_id, r.graph, r.status, r.driver, r.spec, r.chain, r.continues, r.replaces, r.base,
+       r.key, r.request, r.attempt, r.epoch, r.worker as worker_id,
+       exists (select 1 from worker w where w.worker_id = r.worker and w.expires_at > now_s()) as worker_alive,
+       r.cause, r.last_checkpoint, r.steps, r.model_calls, r.tokens_in, r.tokens_out, r.tool_calls, r.active_s,
+       r.created_at, r.updated_at, r.run_no as seq, r.run_no
+  from run r join thread t using (thread_no)
+ where r.thread_no = :thread_no and (:status is null or r.status = :status)
  order by r.run_no desc limit :limit;
 
 -- name: has_begun

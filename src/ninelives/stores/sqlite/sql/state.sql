@@ -32,7 +32,8 @@ update checkpoint set parent_id = :parent_id, source = :source, body = :body, me
 returning seq;
 
 -- name: add_writes
-insert or ignore into write (thread_no, ns, checkpoint_id, task_id, idx, channel, task_path, run_no, epoch, node)
+-- Only those that are not there: `written` has been asked in the same transaction.
+insert into write (thread_no, ns, checkpoint_id, task_id, idx, channel, task_path, run_no, epoch, node)
 values (:thread_no, :ns, :checkpoint_id, :task_id, :idx, :channel, :task_path, :run_no, :epoch, :node);
 
 -- name: set_writes
@@ -50,6 +51,11 @@ delete from write
 delete from write
  where thread_no = :thread_no and ns = :ns and checkpoint_id = :checkpoint_id and task_id = :task_id
    and run_no is not :run_no;
+
+-- name: drop_input
+delete from write
+ where thread_no = :thread_no and ns = '' and checkpoint_id = :checkpoint_id and run_no = :run_no
+   and task_id in (select value from json_each(:tasks));
 
 -- name: written
 select idx, channel, node from write

@@ -1,0 +1,175 @@
+"""
+Cases: a store, an outside world, a history, and the processes that come and go.
+
+Each is a generator that starts processes and waits for them, so that several can be under way in a process that has no
+thread; it ends with its verdict.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from ninelives.chaos import checkers
+from ninelives.chaos.checkers import Checker, Counts, count
+from ninelives.chaos.faults import HEARTBEAT, How, Plan
+from ninelives.chaos.history import History, read_history
+from ninelives.chaos.processes import Case, killed
+from ninelives.chaos.trial import ALONE, Manners, Trial
+
+TAKEOVER = Manners(wait_s=30.0, settles=False)
+
+SECOND_TRY = "list_workers#2.list_workers.before"
+"""Where a process that waits for a thread begins to ask again: it has been refused once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """
+    Attributes:
+        points: where its processes were killed or stopped, in order.
+        missed: one of them did not come there; nothing is judged then.
+        breaches: `checker: sentence`, none when all is well.
+        folder: of the case; it stays where something is wrong.
+    """
+
+    points: tuple[str, ...]
+    missed: bool
+    breaches: tuple[str, ...]
+    counts: Counts
+    folder: Path
+
+
+def points_of(history: History, *, life: int = 1) -> list[str]:
+    """Ids of the points that a process went through, in order, the heartbeats left out."""
+    return [point for point in all_points_of(history, life=life) if not is_heartbeat(point)]
+
+
+def all_points_of(history: History, *, life: int = 1) -> list[str]:
+    return [str(event["point"]) for event in history.of("point", "enter", "exit", life=life)]
+
+
+def is_heartbeat(point: str) -> bool:
+    return point.startswith(f"{HEARTBEAT}#")
+
+
+# -- kinds of cases -------------------------------------------------------------------------------------------------
+
+
+def undisturbed(trial: Trial, name: str) -> Case[History]:
+    """The request when nobody is killed: what all others are compared with."""
+    case = trial.folder / name
+    yield {trial.life(case, 1)}
+    return read_history(case)
+
+
+def in_turn(trial: Trial, name: str, manners: Manners) -> Case[History]:
+    """The request, another process's after it, and the first again: what two processes at once are compared with."""
+    case = trial.folder / name
+    for life, how in enumerate((ALONE, manners, ALONE), start=1):
+        yield {trial.life(case, life, manners=how)}
+    return read_history(case)
+
+
+def killed_at(trial: Trial, case: Path, reference: History, points: tuple[str, ...]) -> Case[Verdict]:
+    """Each process is killed at its point, in turn; one more goes on to the end."""
+    return (yield from _killed_from(1, trial, case, reference, points))
+
+
+def killed_twice(trial: Trial, case: Path, reference: History, point: str, place: float) -> Case[Verdict]:
+    """The process that goes on is killed too, at `place` (from 0 to 1) among the points that it would go through."""
+    _, status = yield {trial.life(case, 1, Plan(point))}
+    if not killed(status):
+        return judged(case, reference, (point,), missed=True)
+    rehearsal = case.with_name(f"{case.name}-rehearsal")
+    shutil.copytree(case, rehearsal)
+    yield {trial.life(rehearsal, 2)}
+    points = points_of(read_history(rehearsal), life=2)
+    shutil.rmtree(rehearsal)
+    return (yield from _killed_from(2, trial, case, reference, (point, points[int(place * len(points))])))
+
+
+def stopped_at(trial: Trial, case: Path, reference: History, point: str) -> Case[Verdict]:
+    """
+    The process stands still at its point until its lease has run out and a second one has taken over and ended; then
+    it goes on. A third looks at what is left, and says what is true where an outcome was unknown.
+
+    One that stands still inside a write transaction is ended by the second.
+    """
+    first = trial.life(case, 1, Plan(point, How.STOP))
+    _, status = yield {first}
+    if not os.WIFSTOPPED(status):
+        return judged(case, reference, (point,), missed=True)
+    yield {trial.life(case, 2, manners=TAKEOVER)}
+    with suppress(ProcessLookupError):
+        os.kill(first, signal.SIGCONT)
+    yield {first}
+    yield {trial.life(case, 3)}
+    return judged(case, reference, (point,), by=checkers.STOPPED)
+
+
+def beside(trial: Trial, case: Path, reference: History, point: str, manners: Manners) -> Case[Verdict]:
+    """
+    While the first process stands still at its point, its lease far from its end, a second one asks.
+
+    One that waits is stopped itself once it has been refused, until the first has ended. Where another thread of the
+    first stood still within a write transaction, it is ended by the second: such a case says nothing of two live ones.
+    """
+    first = trial.life(case, 1, Plan(point, How.STOP))
+    _, status = yield {first}
+    if not os.WIFSTOPPED(status):
+        return judged(case, reference, (point,), missed=True)
+    plan = Plan(SECOND_TRY, How.STOP) if manners.wait_s else None
+    second = trial.life(case, 2, plan, manners)
+    _, status = yield {second}
+    with suppress(ProcessLookupError):
+        os.kill(first, signal.SIGCONT)
+    _, ended = yield {first}
+    if os.WIFSTOPPED(status):
+        os.kill(second, signal.SIGCONT)
+        yield {second}
+    yield {trial.life(case, 3)}
+    return judged(case, reference, (point,), missed=killed(ended), by=checkers.BESIDE)
+
+
+def raced(trial: Trial, case: Path, reference: History, manners: Manners) -> Case[Verdict]:
+    """Two processes make the same request at the same time, and nobody stops them."""
+    running = {trial.life(case, 1, manners=manners), trial.life(case, 2, manners=manners)}
+    while running:
+        ended, _ = yield running
+        running = running - {ended}
+    yield {trial.life(case, 3)}
+    return judged(case, reference, (), by=checkers.BESIDE)
+
+
+def _killed_from(first: int, trial: Trial, case: Path, reference: History, points: tuple[str, ...]) -> Case[Verdict]:
+    for life, point in enumerate(points[first - 1 :], start=first):
+        _, status = yield {trial.life(case, life, Plan(point))}
+        if not killed(status):
+            return judged(case, reference, points, missed=True)
+    yield {trial.life(case, len(points) + 1)}
+    return judged(case, reference, points)
+
+
+# -- the verdict ------------------------------------------------------------------------------------------------------
+
+
+def judged(
+    case: Path,
+    reference: History,
+    points: tuple[str, ...],
+    *,
+    missed: bool = False,
+    by: Sequence[Checker] = checkers.KILLED,
+) -> Verdict:
+    """The verdict over a case, all of whose processes have ended."""
+    history = read_history(case)
+    breaches = () if missed else tuple(f"{check.__name__}: {why}" for check in by for why in check(history, reference))
+    if not breaches:
+        shutil.rmtree(case)
+    return Verdict(points, missed, breaches, Counts() if missed else count(history, reference), case)

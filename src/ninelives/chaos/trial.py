@@ -1,0 +1,126 @@
+"""One process of a case, from the opening of the store to the answer."""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import os
+import sys
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ninelives.chaos.faults import Faults, Plan
+from ninelives.chaos.history import HISTORY, OUTSIDE, Recorder
+from ninelives.chaos.processes import fork
+from ninelives.chaos.subjects import Request, Session, Subject, UnknownOutcome
+from ninelives.chaos.workload import Outside, Workload, World, normalised
+
+LOG, MODULES = "log.txt", "modules.txt"
+
+
+@dataclass(frozen=True, slots=True)
+class Manners:
+    """
+    How a process behaves that is not the only one.
+
+    Attributes:
+        request: what it asks for.
+        wait_s: how long it waits for the thread to come free.
+        settles: where an outcome is unknown it looks outside, says what is true and asks again; else it ends there.
+    """
+
+    request: Request = "same"
+    wait_s: float = 0.0
+    settles: bool = True
+
+
+ALONE = Manners()
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """A workload under a subject, and a folder for its cases."""
+
+    workload: Workload
+    subject: Subject
+    folder: Path
+
+    def life(self, case: Path, number: int, plan: Plan | None = None, manners: Manners = ALONE) -> int:
+        """Start the `number`-th process of a case; gives its pid."""
+        return fork(lambda: self.live(case, number, plan, manners), _made(case) / LOG)
+
+    def live(self, case: Path, number: int, plan: Plan | None = None, manners: Manners = ALONE) -> None:
+        """
+        All that a process of a case does. What it finds and leaves in the store is looked at outside the faults.
+
+        Raises: what the request raised; it is in the history too.
+        """
+        faults, outside = Faults(Recorder(case / HISTORY, number), plan), Outside(case / OUTSIDE, number)
+        world = self.subject.world_of(faults, outside)
+        with self.subject.open(case, self.workload, world) as session:
+            if number > 1:
+                _look(session, faults, "found")
+            try:
+                _answer(session, world, manners)
+            finally:
+                _look(session, faults, "left")
+
+
+def warm_up(trial: Trial) -> None:
+    """Import here what a process imports on its way, so that no later child has to: that is half of a child's life."""
+    case = trial.folder / "warm-up"
+    pid = fork(lambda: _tell_modules(trial, case), _made(case) / LOG)
+    _, status = os.waitpid(pid, 0)
+    if status:
+        raise RuntimeError(f"the workload does not run even undisturbed:\n{(case / LOG).read_text()[-4000:]}")
+    for name in (case / MODULES).read_text().split():
+        with suppress(ImportError):
+            importlib.import_module(name)
+    gc.collect()
+    gc.freeze()
+
+
+def _answer(session: Session, world: World, manners: Manners) -> None:
+    recorder = world.faults.recorder
+    try:
+        output = _ask(session, world, manners)
+    except Exception as error:
+        recorder.write("raised", error=type(error).__name__, text=str(error)[:2000])
+        raise
+    recorder.write("outcome", output=normalised(output), values=normalised(session.values()))
+
+
+def _ask(session: Session, world: World, manners: Manners) -> Any:
+    while True:
+        try:
+            return session.ask(manners.request, wait_s=manners.wait_s)
+        except UnknownOutcome as unknown:
+            world.faults.recorder.write("unknown", name=unknown.name, key=unknown.key)
+            if not manners.settles:
+                raise
+            _settle(session, world, unknown.key)
+
+
+def _settle(session: Session, world: World, key: str) -> None:
+    """Say what is true: whether the act arrived outside, and with which result."""
+    arrival = next((arrival for arrival in world.outside.arrivals() if arrival.key == key), None)
+    session.settle(key, happened=arrival is not None, result=arrival.result if arrival else None)
+    world.faults.recorder.write("settled", key=key, happened=arrival is not None)
+
+
+def _look(session: Session, faults: Faults, kind: str) -> None:
+    with faults.quiet():
+        faults.recorder.write(kind, **session.recorded())
+
+
+def _tell_modules(trial: Trial, case: Path) -> None:
+    known = {*sys.modules}
+    trial.live(case, 1)
+    (case / MODULES).write_text("\n".join(sys.modules.keys() - known))
+
+
+def _made(folder: Path) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder

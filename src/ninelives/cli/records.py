@@ -1,0 +1,110 @@
+"""Records of the store as the command line shows them: for scripts, and in words."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from ninelives.cli import render
+from ninelives.config import Price
+from ninelives.model import Effect, Event, Interrupt, Run, RunStatus, Usage
+
+
+def state_of(run: Run, questions: Collection[Interrupt] | None = None, *, newest: bool = True) -> str:
+    """
+    How a run stands, in words.
+
+    Args:
+        questions: what it waits with; None if that is not known.
+        newest: of its thread; a question of an older run has been answered.
+    """
+    if run.held:
+        return "running"
+    if run.cut_off:
+        return "cut off"
+    if run.status is RunStatus.INTERRUPTED:
+        if run.cause == "effect_unknown":
+            return "outcome unknown"
+        if not newest:
+            return "answered"
+        return "waits" if questions is None else "waits for an answer" if questions else "paused"
+    return str(run.status)
+
+
+def run_record(run: Run) -> dict[str, Any]:
+    return {
+        "run_id": run.run_id,
+        "owner": run.owner,
+        "thread_id": run.thread_id,
+        "graph": run.graph,
+        "status": str(run.status),
+        "held": run.held,
+        "cut_off": run.cut_off,
+        "cause": run.cause,
+        "driver": run.driver,
+        "attempt": run.attempt,
+        "idempotency_key": run.key,
+        "chain": run.chain,
+        "continues": run.continues,
+        "replaces": run.replaces,
+        "last_checkpoint": run.last_checkpoint,
+        "usage": run.usage,
+        "created_at": render.moment(run.created_at),
+        "updated_at": render.moment(run.updated_at),
+    }
+
+
+def interrupt_record(question: Interrupt) -> dict[str, Any]:
+    return {
+        "interrupt_id": question.interrupt_id,
+        "ask_no": question.ask_no,
+        "state": str(question.state),
+        "payload": question.payload,
+        "asked_at": render.moment(question.asked_at),
+    }
+
+
+def effect_record(effect: Effect) -> dict[str, Any]:
+    return {
+        "key": effect.key,
+        "name": effect.name,
+        "state": str(effect.state),
+        "result": effect.result,
+        "attempt": effect.attempt,
+        "run_id": effect.run_id,
+        "by": effect.by,
+        "why": effect.why,
+        "created_at": render.moment(effect.created_at),
+        "settled_at": None if effect.settled_at is None else render.moment(effect.settled_at),
+    }
+
+
+def event_record(event: Event) -> dict[str, Any]:
+    return {
+        "seq": event.seq,
+        "at": render.moment(event.at),
+        "kind": event.kind,
+        "attempt": event.attempt,
+        "ref": event.ref or None,
+    }
+
+
+def usage_in_words(usage: Usage, prices: Mapping[str, Price]) -> str:
+    """`7 steps, 3 model calls, 0 tool calls, 1,204 tokens, 2.1 s`, and what that cost where prices are known."""
+    words = [
+        render.count(usage.steps, "step"),
+        render.count(usage.model_calls, "model call"),
+        render.count(usage.tool_calls, "tool call"),
+        render.count(usage.tokens_in + usage.tokens_out, "token"),
+        f"{usage.active_s:.1f} s",
+    ]
+    if prices and usage.tokens_in + usage.tokens_out:
+        words.append(_money(usage, prices))
+    return ", ".join(words)
+
+
+def _money(usage: Usage, prices: Mapping[str, Price]) -> str:
+    """Which model took which tokens is not recorded: with several prices, the least and the most it can have been."""
+    costs = [(usage.tokens_in * price.input + usage.tokens_out * price.output) / 1e6 for price in prices.values()]
+    least, most = f"${min(costs):.4f}", f"${max(costs):.4f}"
+    return least if least == most else f"{least} to {most}"

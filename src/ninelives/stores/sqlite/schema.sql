@@ -1,0 +1,189 @@
+-- The schema that all migrations together make. Printed by `database.schema`, held to it by a test; do not edit.
+
+CREATE TABLE checkpoint (
+    seq integer primary key autoincrement,  -- the order of checkpoints; no clock has a say in it
+    thread_no integer not null references thread,
+    ns text not null,
+    checkpoint_id text not null,
+    parent_id text,
+    run_no integer,
+    epoch integer,
+    run_ref text,                           -- metadata.run_id of a saver used alone, which has no run
+    graph_fp text,
+    source text not null,
+    body blob not null,                     -- versions and, per channel, which items it is made of
+    metadata blob not null,
+    created_at real not null
+) strict;
+CREATE TABLE decision (
+    thread_no integer not null,
+    seq integer not null,                   -- the order in which the thread's answers were accepted
+    interrupt_id text not null,
+    ask_no integer not null,
+    actor text not null,
+    channel text not null,
+    value blob not null,
+    status text not null check (status in ('accepted', 'withdrawn')),
+    run_id text not null,                   -- the run that it lets go on
+    decided_at real not null,
+    primary key (thread_no, interrupt_id, ask_no, actor)
+) strict, without rowid;
+CREATE TABLE effect (
+    effect_no integer primary key,
+    owner text not null,
+    key text not null,
+    thread_no integer not null,
+    run_no integer,
+    checkpoint_id text not null,
+    ns text not null,
+    node text not null,
+    task_id text not null,
+    call_id text,                           -- tool_call_id
+    name text not null,
+    ordinal integer not null,
+    args_digest blob not null,
+    lineage text not null,
+    attempt integer not null,
+    epoch integer not null,
+    worker text not null,
+    state text not null check (state in ('intent', 'done', 'not_done', 'unknown')),
+    result blob,
+    by text,
+    why text,
+    created_at real not null,
+    settled_at real,
+    unique (owner, key)
+) strict;
+CREATE TABLE event (
+    thread_no integer not null,
+    seq integer not null,
+    run_no integer,
+    attempt integer,
+    kind text not null,
+    ref text,
+    at real not null,
+    primary key (thread_no, seq)
+) strict, without rowid;
+CREATE TABLE graph_version (
+    fp text primary key,
+    graph text not null,
+    description blob not null,
+    seen_at real not null
+) strict, without rowid;
+CREATE TABLE head (
+    thread_no integer not null,
+    ns text not null,
+    branch integer not null,
+    checkpoint_id text not null,
+    primary key (thread_no, ns, branch)
+) strict, without rowid;
+CREATE TABLE interrupt (
+    thread_no integer not null,
+    seq integer not null,                   -- the order in which the thread's questions were asked
+    interrupt_id text not null,
+    ask_no integer not null,
+    ns text not null,
+    task_id text not null,
+    checkpoint_id text not null,
+    run_no integer,
+    payload blob not null,
+    kind text not null default 'free',
+    args_digest blob,
+    deadline real,
+    outcome text,
+    state text not null check (state in ('pending', 'answered', 'withdrawn')),
+    asked_at real not null,
+    primary key (thread_no, interrupt_id, ask_no)
+) strict, without rowid;
+CREATE TABLE item (
+    thread_no integer not null,
+    digest blob not null,
+    frame blob not null,
+    primary key (thread_no, digest)
+) strict, without rowid;
+CREATE TABLE meta (
+    name text primary key,
+    value integer not null
+) strict, without rowid;
+CREATE TABLE run (
+    run_no integer primary key autoincrement,   -- also the order of arrival
+    run_id text not null unique,
+    thread_no integer not null references thread,
+    graph text not null,
+    key_scope text,                         -- owner and graph; a key is unique within it
+    key text,
+    request blob not null,                  -- digest of what was asked
+    spec blob not null,
+    status text not null check (status in ('queued', 'running', 'retrying', 'interrupted', 'done', 'failed',
+                                           'cancelled', 'abandoned', 'expired', 'quarantined')),
+    driver text not null check (driver in ('caller', 'worker', 'edit')),
+    chain text not null,                    -- run_id of the first of the runs that belong together
+    continues text,                         -- run_id whose question this one answers
+    replaces text,                          -- run_id that this one starts over
+    base text,                              -- checkpoint that was head when the chain began
+    not_before real not null default 0,
+    priority integer not null default 0,
+    attempt integer not null default 0,
+    cause text,
+    worker text,
+    epoch integer not null default 0,
+    graph_fp text,
+    last_checkpoint text,
+    steps integer not null default 0,
+    model_calls integer not null default 0,
+    tokens_in integer not null default 0,
+    tokens_out integer not null default 0,
+    tool_calls integer not null default 0,
+    active_s real not null default 0,
+    created_at real not null,
+    updated_at real not null,
+    check (status != 'running' or worker is not null)
+) strict;
+CREATE TABLE schedule (
+    schedule_id text primary key,
+    owner text not null,
+    spec blob not null,
+    next_at real not null
+) strict, without rowid;
+CREATE TABLE thread (
+    thread_no integer primary key,
+    owner text not null,
+    thread_id text not null,
+    graph text not null,                    -- '' until a named graph takes it (a saver used alone)
+    parent_thread integer references thread,
+    state text not null default 'open' check (state in ('open', 'moved', 'erased')),
+    created_at real not null,
+    updated_at real not null,
+    unique (owner, thread_id)
+) strict;
+CREATE TABLE worker (
+    worker_id text primary key,
+    host text not null,
+    pid integer not null,
+    started_at real not null,
+    expires_at real not null
+) strict, without rowid;
+CREATE TABLE write (
+    thread_no integer not null,
+    ns text not null,
+    checkpoint_id text not null,
+    task_id text not null,
+    idx integer not null,
+    channel text not null,
+    task_path text not null,
+    run_no integer,
+    epoch integer,
+    node blob not null,
+    primary key (thread_no, ns, checkpoint_id, task_id, idx)
+) strict, without rowid;
+CREATE UNIQUE INDEX checkpoint_by_id on checkpoint (thread_no, ns, checkpoint_id);
+CREATE INDEX checkpoint_of_ref on checkpoint (run_ref) where run_ref is not null;
+CREATE INDEX checkpoint_of_run on checkpoint (run_no, seq) where run_no is not null;
+CREATE INDEX checkpoint_order on checkpoint (thread_no, ns, seq);
+CREATE INDEX effect_of_thread on effect (thread_no, state);
+CREATE UNIQUE INDEX head_tip on head (thread_no, ns, checkpoint_id);
+CREATE UNIQUE INDEX run_key on run (key_scope, key) where key is not null;
+CREATE INDEX run_of_chain on run (chain);
+CREATE INDEX run_of_thread on run (thread_no, run_no);
+CREATE UNIQUE INDEX run_one_running on run (thread_no) where status = 'running';
+CREATE INDEX run_open on run (status, run_no) where status in ('queued', 'running', 'retrying', 'interrupted');

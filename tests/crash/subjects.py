@@ -1,0 +1,81 @@
+"""Ninelives under other settings than its own, with another clock, or broken on purpose."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from ninelives.chaos.subjects import THREAD, Ninelives, ProtectedSession, Request
+from ninelives.chaos.workload import Workload, World
+from ninelives.config import LeaseSettings, Settings
+from ninelives.stores.sqlite.statements import STATEMENTS
+
+
+def leases(ttl_s: float, heartbeat_s: float) -> Settings:
+    return Settings(lease=LeaseSettings(ttl_s=ttl_s, heartbeat_s=heartbeat_s))
+
+
+QUICK = Ninelives("leases of half a second", settings=leases(0.5, 0.1), busy_timeout_s=0.2)
+BEATING = Ninelives("a heartbeat every 10 ms", settings=leases(2.0, 0.01))
+SHORT = Ninelives("short patience with a writer that hangs", settings=leases(3.0, 1.0), busy_timeout_s=0.1)
+
+
+# -- another clock ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class SetBack(Ninelives):
+    """Whoever goes on has a clock that is behind: the store's, and the one that LangGraph makes its ids from."""
+
+    seconds: float = 60.0
+
+    @contextmanager
+    def open(self, folder: Path, workload: Workload, world: World) -> Iterator[ProtectedSession]:
+        if world.faults.recorder.life > 1:
+            set_clock_back(self.seconds)
+        with Ninelives.open(replace(self, clock=time.time), folder, workload, world) as session:
+            yield session
+
+
+def set_clock_back(seconds: float) -> None:
+    """For this process, which is a child and soon over."""
+    now, now_ns = time.time, time.time_ns
+    time.time = lambda: now() - seconds
+    time.time_ns = lambda: now_ns() - int(seconds * 1e9)
+
+
+SET_BACK = SetBack("a clock set back by 60 s")
+
+
+# -- broken on purpose: what must be found ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Unfenced(Ninelives):
+    """Nobody is ever refused for being late."""
+
+    @contextmanager
+    def open(self, folder: Path, workload: Workload, world: World) -> Iterator[ProtectedSession]:
+        STATEMENTS.update(dict.fromkeys(("fence", "holds"), "select 1 as ok"))
+        with Ninelives.open(self, folder, workload, world) as session:
+            yield session
+
+
+class Forgetful(ProtectedSession):
+    """Starts from scratch each time: a user's program that knows no better."""
+
+    def ask(self, request: Request = "same", *, wait_s: float = 0.0) -> Any:
+        return self.agent.invoke(self.workload.input, thread=THREAD, on_unfinished="start_over")
+
+
+@dataclass(frozen=True, slots=True)
+class StartsOver(Ninelives):
+    session: type[ProtectedSession] = Forgetful
+
+
+UNFENCED = Unfenced("without a fence", settings=leases(0.5, 0.1), busy_timeout_s=0.2)
+STARTS_OVER = StartsOver("from scratch each time")

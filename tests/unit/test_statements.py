@@ -1,0 +1,131 @@
+"""Statements and schema of the SQLite store: each has a use, a plan, and one truth."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sqlite3
+from collections.abc import Iterator
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+
+import ninelives.stores.procedures as procedures
+from ninelives.clock import system_clock
+from ninelives.stores.sqlite.database import Database, migrate, schema
+from ninelives.stores.sqlite.statements import STATEMENTS, migrations, split
+
+SCANS = {
+    "list_checkpoints": "all threads, by seq, no more than a page",
+    "list_runs": "all threads, by run_no, no more than a page",
+    "list_effects": "an operator asks for all",
+    "list_threads": "one row per thread is what is asked for",
+    "list_workers": "as many rows as processes",
+    "add_thread": "SQLite's check of parent_thread, which is skipped unless a reference is open",
+}
+"""Statements that may read a whole table, and why."""
+
+GIVEN = {"json_each", "j", "wanted", "chain", "CONSTANT"}
+"""What is no table: the values that a statement was given, and its own steps."""
+
+
+@pytest.fixture
+def conn() -> Iterator[sqlite3.Connection]:
+    database = Database(":memory:", clock=lambda: system_clock, synchronous="FULL", busy_timeout_s=1)
+    conn = database.connect()
+    migrate(conn, "memory", wal=False)
+    yield conn
+    conn.close()
+
+
+def used_names() -> set[str]:
+    """Every literal that a `Query` could be named by: strings, and `f"prefix_{x}"` with the strings beside it."""
+    names: set[str] = set()
+    for path in Path(procedures.__file__).parent.glob("*.py"):
+        for function in ast.walk(ast.parse(path.read_text())):
+            if isinstance(function, ast.FunctionDef):
+                nodes = [*ast.walk(function)]
+                texts = {n.value for n in nodes if isinstance(n, ast.Constant) and isinstance(n.value, str)}
+                names |= texts | {f"{a}{b}" for a in texts if a.endswith("_") for b in texts}
+    return names | {f"list_{what}" for what in WHAT} | {f"list_thread_{what}" for what in WHAT}
+
+
+WHAT = ("runs", "effects")
+
+
+def named_in_queries() -> set[str]:
+    """The names in every `Query("name", …)` of the procedures."""
+    names: set[str] = set()
+    for path in Path(procedures.__file__).parent.glob("*.py"):
+        names |= set(re.findall(r'Query\(\s*"(\w+)"', path.read_text()))
+    return names
+
+
+def test_every_statement_is_used() -> None:
+    """None is left behind when the act that needed it goes."""
+    assert STATEMENTS.keys() - used_names() == set()
+
+
+def test_every_use_has_a_statement() -> None:
+    """A name that is spelt wrong is found here, not at night."""
+    named = named_in_queries()
+
+    assert len(named) > 50
+    assert named - STATEMENTS.keys() == set()
+
+
+@pytest.mark.parametrize("name", STATEMENTS)
+def test_no_statement_reads_a_whole_table(conn: sqlite3.Connection, name: str) -> None:
+    """Each finds its rows by an index, but for those that have a reason not to."""
+    lists = dict.fromkeys(("idxs", "keys", "ids", "channels", "run_ids"), "[]")
+    params = {param: lists.get(param, 1) for param in re.findall(r":(\w+)", STATEMENTS[name])}
+
+    plan = [row["detail"] for row in conn.execute(f"explain query plan {STATEMENTS[name]}", params)]
+
+    scanned = {line.split()[1] for line in plan if line.startswith("SCAN")} - GIVEN
+    assert not scanned or name in SCANS, plan
+
+
+@pytest.mark.parametrize(
+    ("name", "index"),
+    [
+        ("move_tip", "head_tip"),
+        ("find_head", "checkpoint_order"),
+        ("newest_checkpoint", "checkpoint_order"),
+        ("one_checkpoint", "checkpoint_by_id"),
+        ("ancestors", "checkpoint_by_id"),
+        ("find_held_run", "run_one_running"),
+        ("find_run_by_key", "run_key"),
+        ("find_newest_run", "run_of_thread"),
+        ("writes_of", "PRIMARY KEY (thread_no=? AND ns=? AND checkpoint_id=?)"),
+        ("get_items", "PRIMARY KEY (thread_no=? AND digest=?)"),
+    ],
+)
+def test_what_every_step_asks_goes_by_its_index(conn: sqlite3.Connection, name: str, index: str) -> None:
+    """The statements of a superstep cost the same however old the thread and however many there are."""
+    params = {param: 1 for param in re.findall(r":(\w+)", STATEMENTS[name])} | {"keys": "[]"}
+
+    plan = " ".join(row["detail"] for row in conn.execute(f"explain query plan {STATEMENTS[name]}", params))
+
+    assert index in plan
+    assert name in ("writes_of", "ancestors") or "TEMP B-TREE" not in plan
+
+
+def test_the_printed_schema_is_what_migrations_make(conn: sqlite3.Connection) -> None:
+    """A store that grew through every release equals the schema that one can read."""
+    printed = (files("ninelives.stores.sqlite") / "schema.sql").read_text()
+
+    assert schema(conn) == printed.partition("\n\n")[2]
+
+
+def test_migrations_are_numbered_without_gaps() -> None:
+    """Each brings the store one version on."""
+    assert [number for number, _ in migrations()] == list(range(1, len(migrations()) + 1))
+
+
+def test_a_script_is_split_at_its_statements() -> None:
+    """Semicolons in strings and comments end nothing."""
+    script = "create table a (b text default ';'); -- x; y\ninsert into a\nvalues (';');\n"
+
+    assert len([*split(script)]) == 2
