@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from clocks import HandClock
@@ -10,3 +12,14 @@ from clocks import HandClock
 @pytest.fixture
 def clock() -> HandClock:
     return HandClock()
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """What the kill harness tried, and what that cost. Here, since the controller of all workers loads no other."""
+    reports = [report for found in terminalreporter.stats.values() for report in found]
+    told = [report.user_properties for report in reports if getattr(report, "when", None) == "call"]
+    lines = [line for properties in told for name, line in properties if name == "chaos"]
+    if lines:
+        terminalreporter.section("killed and stopped")
+        for line in lines:
+            terminalreporter.write_line(line)

@@ -3,7 +3,7 @@ Lives: functions of a test file carried out by a process of their own, which the
 
 A *nursery* is a bare process that has imported everything and forks one child for each life, so a life costs
 milliseconds instead of the seconds that importing the stack takes. A life's function stands at the top of its file,
-takes values that JSON can hold and returns one; inside, `die()` is `kill -9`, and `die_at` names a statement of the store.
+takes values that JSON can hold and returns one; inside, `die()` is `kill -9`, and `die_at` names a place in the store.
 """
 
 from __future__ import annotations

@@ -174,7 +174,7 @@ class SqliteSettings:
         _text("FULL|NORMAL", '"FULL" or "NORMAL"'),
         "FULL: what was acknowledged outlives a power cut. NORMAL: it outlives a kill, and is faster.",
     )
-    busy_timeout_s: float = _key(5.0, _number(0, 600, "seconds"), "So long a write waits for another process's.")
+    busy_timeout_s: float = _key(3.0, _number(0, 600, "seconds"), "So long a write waits for another process's.")
 
 
 @dataclass(frozen=True)

@@ -38,7 +38,7 @@ from ninelives.store import Act, Store
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-F = TypeVar("F", bound=Callable[..., Any])
+F = TypeVar("F", bound=Callable[..., Any] | BaseTool)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from concurrent.futures import Future, wait
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -235,7 +235,7 @@ class Drive:
             await self._quiet()
             await self._finish(RunStatus.FAILED, repr(error)[:CAUSE_CHARS_MAX])
         else:
-            self._release_when_quiet("stopped by its caller")
+            self.let_go("stopped by its caller")
         return error
 
     async def _finish(self, status: RunStatus, cause: str | None = None) -> None:
@@ -260,7 +260,7 @@ class Drive:
             if not all([executor.wait_idle(self.run.run_id, QUIET_S) for executor in self.executors]):
                 log.warning("run %s was stopped, but a call of it is still running in a thread", self.run.run_id)
 
-    def _release_when_quiet(self, cause: str) -> None:
+    def let_go(self, cause: str) -> None:
         """
         Let go of a run that was cancelled, but not while one of its calls is still alive in a thread.
 
@@ -349,8 +349,11 @@ class Driving:
         executors: Collection[_langgraph.RunExecutor] = (),
     ) -> None:
         self._drive = Drive(plan, claim, run, config, attributes, executors)
+        self._ended = asyncio.Event()
+        self._guard = self._until_ended()
 
     async def __aenter__(self) -> Drive:
+        await anext(self._guard)
         try:
             await self._drive.prepare()
         except BaseException as error:
@@ -359,14 +362,34 @@ class Driving:
         return self._drive
 
     async def __aexit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        try:
+            await self._end(error)
+        except GeneratorExit:
+            # The loop was closed under our hands, as when a program ends right after it broke out of a stream.
+            self._drive.let_go("its event loop was closed")
+            raise
+        finally:
+            self._ended.set()
+
+    async def _until_ended(self) -> AsyncIterator[None]:
+        """
+        A generator that the event loop knows, and so closes before it ends itself: a program that breaks out of a
+        stream and ends at once would else cut off what lets go of the run.
+        """
+        try:
+            yield
+        finally:
+            await self._ended.wait()
+
+    async def _end(self, error: BaseException | None) -> None:
         # Before the run is let go of: nothing of it may be at work any more.
-        await _shielded(self._drive.supersteps.aclose())
+        await shielded(self._drive.supersteps.aclose())
         try:
             if error is not None:
                 raise error
             await self._drive.succeed()
         except BaseException as failed:
-            public = await _shielded(self._drive.fail(failed))
+            public = await shielded(self._drive.fail(failed))
             if public is not failed:
                 raise public from failed
             if failed is not error:
@@ -392,14 +415,23 @@ def _in_a_thread(work: Callable[[], None]) -> Future[None]:
     return ended
 
 
-async def _shielded(work: Any) -> Any:
-    """To its end, even when the task that asks is being cancelled."""
-    task = asyncio.ensure_future(work)
+async def shielded(work: Awaitable[Any]) -> Any:
+    """
+    To its end, even when the task that asks is being cancelled.
+
+    Also through one `GeneratorExit`: Python throws it a second time into a generator whose closing was cancelled before
+    it began, as at the end of `asyncio.run`.
+    """
+    task, exits = asyncio.ensure_future(work), 0
     while not task.done():
         try:
             await asyncio.shield(task)
         except asyncio.CancelledError:
             if task.cancelled():
+                raise
+        except GeneratorExit:
+            exits += 1
+            if exits > 1:
                 raise
     return task.result()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from contract.desk import TTL_S, Desk
+from ninelives._langgraph import input_task
 from ninelives.errors import DivergentStateError
 from ninelives.model import ONE_USER, Lease, RunStatus
 
@@ -173,13 +174,14 @@ def test_a_closed_run_takes_back_the_input_it_never_moved_on_from(desk: Desk) ->
     """An abandoned command would otherwise be applied by the next run; what tasks have recorded stays."""
     null_task = "00000000-0000-0000-0000-000000000000"
     head = "1f000000-0000-6000-8000-000000000001"
-    delta_input = "0ad26b0f-0d1b-5a7c-8d53-47c7a6e0c9a5"
+    delta_input = input_task(head)
     first = desk.start(desk.worker())
     desk.put(first, head)
     desk.write(first, head, null_task, ("n", "abandoned"))
-    desk.write(first, head, delta_input, ("n", "a task's own"))
+    desk.write(first, head, delta_input, ("n", "abandoned"))
+    desk.write(first, head, "k", ("n", "a task's own"))
     desk.finish(first, RunStatus.FAILED)
 
     desk.do(desk.store.close_run(ONE_USER, "r1", RunStatus.ABANDONED, by="ann"))
 
-    assert desk.get(head).writes == [(delta_input, "n", "a task's own")]
+    assert desk.get(head).writes == [("k", "n", "a task's own")]

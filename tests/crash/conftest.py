@@ -1,4 +1,4 @@
-"""The harness as a fixture; what it tried and what that cost is told at the end of the test run."""
+"""The harness as a fixture."""
 
 from __future__ import annotations
 
@@ -20,13 +20,3 @@ def chaos(request: pytest.FixtureRequest) -> Chaos:
         return found
 
     return run
-
-
-def pytest_terminal_summary(terminalreporter: Any) -> None:
-    reports = [report for found in terminalreporter.stats.values() for report in found]
-    told = [report.user_properties for report in reports if getattr(report, "when", None) == "call"]
-    lines = [line for properties in told for name, line in properties if name == "chaos"]
-    if lines:
-        terminalreporter.section("killed and stopped")
-        for line in lines:
-            terminalreporter.write_line(line)

@@ -178,7 +178,7 @@ def test_a_deep_agent_killed_behind_any_result(tmp_path: Path, nth: int) -> None
 
 @pytest.mark.parametrize(("choice", "kept"), [("start_over", False), ("abandon", True)])
 def test_a_deep_agent_can_be_started_over_and_abandoned(tmp_path: Path, choice: Any, kept: bool) -> None:
-    """Killed in the middle of a turn: the next turn begins before it, or with what it left; the state is well formed."""
+    """Killed in the middle of a turn: the next turn begins before it or with what it left, well formed."""
     live(life_of_a_deep_agent, tmp_path)
     live_and_die(life_of_a_second_turn, tmp_path)
 

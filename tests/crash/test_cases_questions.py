@@ -30,9 +30,7 @@ def build(home: Home, dying: str | None = None) -> Any:
             die()
         return {"log": [f"b: {answer}"]}
 
-    return home.protect(
-        chain(step("a", home.outside), b, step("c", home.outside, die if dying == "c" else None))
-    )
+    return home.protect(chain(step("a", home.outside), b, step("c", home.outside, die if dying == "c" else None)))
 
 
 def life_that_asks(folder: str, dying: str | None = None, point: list[Any] | None = None) -> Any:

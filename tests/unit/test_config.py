@@ -65,7 +65,7 @@ def test_without_file_and_variables_the_defaults_hold(here: Path) -> None:
     assert settings == Settings()
     assert settings.store == "sqlite:///ninelives.db"
     assert (settings.lease.ttl_s, settings.lease.heartbeat_s) == (6.0, 1.5)
-    assert (settings.sqlite.synchronous, settings.sqlite.busy_timeout_s) == ("FULL", 5.0)
+    assert (settings.sqlite.synchronous, settings.sqlite.busy_timeout_s) == ("FULL", 3.0)
     assert settings.path is None
 
 

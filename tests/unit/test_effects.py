@@ -179,7 +179,9 @@ def in_tool_node(home: Home, tools: list[Any], orders: list[str]) -> tuple[Any, 
         return "ok"
 
     def model(state: Any) -> Any:
-        calls = [{"name": "pay", "args": {"order": o}, "id": f"c{i}", "type": "tool_call"} for i, o in enumerate(orders)]
+        calls = [
+            {"name": "pay", "args": {"order": o}, "id": f"c{i}", "type": "tool_call"} for i, o in enumerate(orders)
+        ]
         calls.append({"name": "fail", "args": {}, "id": "cf", "type": "tool_call"})
         return {"messages": [AIMessage("", tool_calls=calls)]}
 

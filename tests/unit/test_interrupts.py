@@ -192,7 +192,9 @@ def test_an_unknown_id_is_refused(home: Home, waiting: Any, unknown: str) -> Non
 @pytest.mark.parametrize("empty", [Command(), Command(resume=None), Command(update={})])
 def test_a_command_that_says_nothing_is_refused(home: Home, waiting: Any, empty: Any) -> None:
     """None is an answer where the question is named; a `Command` of nothing is told how, and changes nothing."""
-    with pytest.raises(InvalidDecisionError, match=r"says nothing .*resume=\{interrupt_id: None\}.*nothing was changed"):
+    with pytest.raises(
+        InvalidDecisionError, match=r"says nothing .*resume=\{interrupt_id: None\}.*nothing was changed"
+    ):
         waiting.invoke(empty, thread="t")
 
     assert home.statuses() == ["interrupted"]
@@ -415,9 +417,7 @@ def test_tool_calls_made_as_tasks_ask_each_for_itself(home: Home) -> None:
     agent = home.protect(graph.compile())
 
     asked = ids(agent.invoke({"messages": []}, thread="t"))
-    out = agent.invoke(
-        Command(resume={asked["delete a?"]: "yes a", asked["delete b?"]: "yes b"}), thread="t"
-    )
+    out = agent.invoke(Command(resume={asked["delete a?"]: "yes a", asked["delete b?"]: "yes b"}), thread="t")
 
     results: list[AnyMessage] = out["messages"][-2:]
     assert [one.content for one in results if isinstance(one, ToolMessage)] == [

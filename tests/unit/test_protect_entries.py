@@ -72,7 +72,9 @@ def test_an_unlisted_entry_is_used_and_required_again(home: Home) -> None:
         agent.invoke(asks(), config(tenant="acme"))
     assert home.runs()[0].spec.withheld == ("tenant",)
 
-    with pytest.raises(MissingEntryError, match=r"needs 'tenant'.*Pass it again, allow it with.*store = .*supply") as told:
+    with pytest.raises(
+        MissingEntryError, match=r"needs 'tenant'.*Pass it again, allow it with.*store = .*supply"
+    ) as told:
         agent.continue_run("t")
 
     assert told.value.names == ("tenant",)
@@ -88,8 +90,7 @@ def test_a_secret_is_nowhere_on_the_disk(home: Home, where: str) -> None:
     def n(state: Log, config: RunnableConfig, runtime: Runtime[Any]) -> Any:
         context = runtime.context
         seen.append(
-            config["configurable"].get("api_key")
-            or (context or {}).get("api_key", None)
+            config["configurable"].get("api_key") or (context or {}).get("api_key", None)
             if not isinstance(context, Keys)
             else context.api_key
         )

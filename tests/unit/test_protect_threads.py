@@ -7,10 +7,11 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import END, START, StateGraph
 from langgraph.types import Command, interrupt
 
-from agents import SAFE_S, Home, Log, asks, chain, config, step
+from agents import SAFE_S, Home, Log, Outside, asks, chain, config, step
 from ninelives import (
     GraphChangedError,
     IdempotencyMismatchError,
@@ -562,19 +563,24 @@ def test_time_travel_with_input_is_a_branch(agent: Any) -> None:
 
 
 def test_time_travel_into_a_subgraph(home: Home) -> None:
-    """A checkpoint inside a subgraph is a place to begin from: what comes before it there does not run again."""
-    inner = chain(step("x", home.outside), step("y", home.outside), step("z", home.outside), interrupt_before=["z"])
-    graph = StateGraph(Log).add_node("inner", inner).add_edge(START, "inner").add_edge("inner", END)
-    agent = home.protect(graph.compile())
-    agent.invoke(asks("in"), thread="t")
-    inside = agent.get_state(config(), subgraphs=True).tasks[0].state.config
-    before_y = next(state for state in agent.get_state_history(inside) if state.next == ("y",))
+    """The config of a checkpoint inside a subgraph leads to what it leads to in LangGraph."""
 
-    agent.invoke(None, before_y.config, on_unfinished="abandon")
-    out = agent.continue_run("t")
+    def build(outside: Outside | None, **compiled: Any) -> Any:
+        inner = chain(*(step(word, outside) for word in "xyz"), interrupt_before=["z"])
+        graph = StateGraph(Log).add_node("inner", inner).add_edge(START, "inner").add_edge("inner", END)
+        return graph.compile(**compiled)
 
-    assert home.outside.seen == ["x", "y", "y", "z"]
-    assert out["log"][-3:] == ["x", "y", "z"]
+    def travel(agent: Any, **choice: Any) -> list[Any]:
+        agent.invoke(asks("in"), config())
+        inside = agent.get_state(config(), subgraphs=True).tasks[0].state.config
+        return [agent.invoke(None, inside, **choice), agent.invoke(None, config())]
+
+    theirs = Outside(home.folder, "theirs.txt")
+
+    outs = travel(home.protect(build(home.outside)), on_unfinished="abandon")
+
+    assert outs == travel(build(theirs, checkpointer=InMemorySaver()))
+    assert home.outside.seen == theirs.seen
 
 
 def test_time_travel_after_an_edit(agent: Any) -> None:

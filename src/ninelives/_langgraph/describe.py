@@ -18,9 +18,9 @@ from ninelives._langgraph.private import PregelNode
 from ninelives._langgraph.subgraphs import AnyGraph, direct_subgraphs, tools_of
 
 
-def fingerprint(graph: AnyGraph) -> str:
-    """32 hex digits over the canonical JSON of `describe_graph`."""
-    text = json.dumps(describe_graph(graph), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+def fingerprint(graph: AnyGraph, description: dict[str, Any] | None = None) -> str:
+    """32 hex digits over the canonical JSON of `describe_graph`, which is made anew unless it is given."""
+    text = json.dumps(description or describe_graph(graph), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 

@@ -5,6 +5,7 @@ in a list or dict by a tool (as the subagents of deepagents are).
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any, TypeAlias
@@ -20,8 +21,21 @@ from ninelives._langgraph.private import NS_SEP, RunnableCallable, RunnableSeq, 
 AnyGraph: TypeAlias = Pregel[Any, Any, Any, Any]
 
 
+_inside: weakref.WeakKeyDictionary[AnyGraph, dict[str, AnyGraph]] = weakref.WeakKeyDictionary()
+
+
 def direct_subgraphs(graph: AnyGraph) -> dict[str, AnyGraph]:
-    """The graphs that nodes of `graph` hold, one level deep, by node name; `name/0`, `name/1` if a node has several."""
+    """
+    The graphs that nodes of `graph` hold, one level deep, by node name; `name/0`, `name/1` if a node has several.
+
+    Looked for once per graph: LangGraph sees what a function closes over by taking its bytecode apart.
+    """
+    if graph not in _inside:
+        _inside[graph] = _look_inside(graph)
+    return _inside[graph]
+
+
+def _look_inside(graph: AnyGraph) -> dict[str, AnyGraph]:
     found: dict[str, AnyGraph] = {}
     for name, node in graph.nodes.items():
         inside = _distinct(_graphs_in(node.bound))

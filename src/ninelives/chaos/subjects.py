@@ -180,7 +180,7 @@ class Ninelives:
     name: str = "ninelives"
     clock: Clock = system_clock
     settings: Settings = field(default_factory=Settings)
-    busy_timeout_s: float = 5.0
+    busy_timeout_s: float = 3.0
     session: type[ProtectedSession] = ProtectedSession
 
     def world_of(self, faults: Faults, outside: Outside) -> World:

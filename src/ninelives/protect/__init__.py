@@ -90,15 +90,16 @@ def protect(
     supply = supply if supply is not None else {k: imported(v) for k, v in settings.config.supply.items()}
     new_executor = partial(_langgraph.RunExecutor, settings.run.sync_threads, token=_run_of_caller)
     executor = new_executor()
+    description = _langgraph.describe_graph(compiled)
     plan = Plan(
         graph=_langgraph.prepared(compiled, executor),
         name=name or compiled.get_name(),
-        fingerprint=_langgraph.fingerprint(compiled),
+        fingerprint=_langgraph.fingerprint(compiled, description),
         executor=executor,
         keep=frozenset(keep) | frozenset(settings.config.store),
     )
     _must_be_told_apart(plan, keeper.store, named=name is not None)
-    keeper.store.perform(keeper.store.note_graph(plan.fingerprint, plan.name, _langgraph.describe_graph(compiled)))
+    keeper.store.perform(keeper.store.note_graph(plan.fingerprint, plan.name, description))
     log.info("graph %r keeps its threads in %s (%s)", plan.name, keeper.store.url, keeper.store.durability)
     protection = Protection(plan, keeper, owner, on_unfinished, if_missing, wait_s, supply, new_executor, ephemeral)
     protected: Any = copy.copy(compiled)

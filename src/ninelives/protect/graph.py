@@ -7,13 +7,13 @@ edits state takes the thread first, as a run of its own kind.
 
 from __future__ import annotations
 
-import asyncio
 import copy
 import difflib
 import inspect
 import logging
+import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from functools import cache
 from typing import Any, cast
 from uuid import uuid4
@@ -37,7 +37,7 @@ from ninelives.protect.admission import (
 )
 from ninelives.protect.entries import restored
 from ninelives.protect.loops import Loop, executors_here, our_loop
-from ninelives.runner import AnyGraph, Driving, call_options
+from ninelives.runner import AnyGraph, Driving, call_options, shielded
 from ninelives.saver import Saver
 
 log = logging.getLogger(__name__)
@@ -100,8 +100,8 @@ class ProtectedCalls:
             chunks = self._base.astream(self, input, config, **_langgraphs(kwargs))
         else:
             chunks = self._astream(input, config, _key_of_caller(self._p, kwargs), kwargs)
-        async with _Closing(chunks):
-            async for chunk in chunks:
+        async with _Closing(chunks) as parts:
+            async for chunk in parts:
                 yield chunk
 
     def continue_run(self, thread: str, config: RunnableConfig | None = None, **kwargs: Any) -> Any:
@@ -150,8 +150,8 @@ class ProtectedCalls:
             async with driving as drive:
                 if not drive.waiting:
                     chunks = drive.graph.astream(drive.input, drive.config, **{**options, **given})
-                    async with _Closing(chunks):
-                        async for chunk in chunks:
+                    async with _Closing(chunks) as parts:
+                        async for chunk in parts:
                             yield chunk
             if drive.waiting:
                 yield _as_chunk(await self._recorded(Admitted(drive.run), drive.waiting), options)
@@ -365,18 +365,35 @@ def _refuse_interrupt(result: Any) -> Any:
 
 
 class _Closing:
-    """Closes a stream with the block that reads it, and not when the garbage is collected."""
+    """
+    A stream that is closed with the block that reads it: `async with _Closing(chunks) as chunks`.
+
+    Its generator is not made known to the event loop, which at its end closes all that it knows at once, each under the
+    hands of the one that reads it.
+    """
 
     def __init__(self, chunks: Any) -> None:
         self._chunks = chunks
 
-    async def __aenter__(self) -> None: ...
+    async def __aenter__(self) -> _Closing:
+        return self
+
+    def __aiter__(self) -> _Closing:
+        return self
+
+    def __anext__(self) -> Any:
+        hooks = sys.get_asyncgen_hooks()
+        sys.set_asyncgen_hooks(None, None)
+        try:
+            return self._chunks.__anext__()
+        finally:
+            sys.set_asyncgen_hooks(*hooks)
 
     async def __aexit__(self, *error: Any) -> None:
-        # A loop that is being shut down closes all generators at once: it has the first word, and we are told.
-        await asyncio.sleep(0)
-        with suppress(RuntimeError):
-            await self._chunks.aclose()
+        await shielded(self._aclose())
+
+    async def _aclose(self) -> None:
+        await self._chunks.aclose()
 
 
 OnStart = Callable[[Started], Any]

@@ -46,7 +46,7 @@ class SqliteStore(SqlActs, Store):
         path: str | Path | None,
         *,
         synchronous: str = "FULL",
-        busy_timeout_s: float = 5.0,
+        busy_timeout_s: float = 3.0,
         lease_ttl_s: float = 6.0,
         clock: Clock = system_clock,
     ) -> None:
