@@ -69,7 +69,7 @@ class Home:
         self.store: Store = open_store(f"sqlite:///{self.folder}/agents.db", **{"synchronous": "NORMAL", **settings})
         self._keepers: set[Keeper] = set()
 
-    def protect(self, graph: Any, name: str = "agent", **options: Any) -> Any:
+    def protect(self, graph: Any, name: str | None = "agent", **options: Any) -> Any:
         agent: Any = protect(graph, self.store, name=name, **{"settings": Settings(), **options})
         self._keepers.add(keeper_of(agent))
         return agent

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, TypedDict
 
@@ -223,7 +224,7 @@ def life_of_many(folder: str, mortal: bool) -> Any:
     with home_in(folder) as home:
         recorded = Signal(home, 37)  # the first is of the pseudo node that sends
 
-        def work(order: dict[str, int]) -> Any:
+        def work(order: Any) -> Any:
             home.outside.happens(f"w{order['i']}")
             if order["i"] == 39 and mortal:
                 recorded.wait()
@@ -231,7 +232,7 @@ def life_of_many(folder: str, mortal: bool) -> Any:
             return {"log": [f"w{order['i']}"]}
 
         graph = StateGraph(Log)
-        graph.add_node("work", work)
+        graph.add_node("work", work)  # type: ignore[arg-type]
         graph.add_conditional_edges(START, lambda _: [Send("work", {"i": i}) for i in range(40)], ["work"])
         return home.protect(graph.compile()).invoke(asks(), {"max_concurrency": 4}, thread="t", idempotency_key="k")
 
@@ -324,12 +325,13 @@ def test_another_process_does_not_write_beside_a_live_run(tmp_path: Path) -> Non
 
     with home_in(tmp_path) as home:
         agent = home.protect(chain(*map(step, WORDS)))
-        for call in (
+        calls: list[Callable[[], Any]] = [
             lambda: agent.invoke(asks("x"), thread="t"),
             lambda: agent.continue_run("t"),
             lambda: agent.update_state(config(), asks("edited")),
             lambda: agent.checkpointer.delete_thread("t"),
-        ):
+        ]
+        for call in calls:
             with pytest.raises(ThreadBusyError):
                 call()
     go.open()
@@ -446,7 +448,7 @@ def life_behind_breakpoint(folder: str) -> Any:
         return agent.continue_run("t")
 
 
-COMMANDS = {
+COMMANDS: dict[str, Callable[[], Command[Any]]] = {
     "update": lambda: Command(update=asks("u")),
     "goto": lambda: Command(goto="b"),
     "both": lambda: Command(update=asks("u"), goto="b"),

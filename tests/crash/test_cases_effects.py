@@ -76,7 +76,7 @@ def effect_tool(pay: Any) -> Any:
     return act
 
 
-def life_that_pays(folder: str, place: str, probed: str = "", point: list[Any] | None = None) -> Any:
+def life_that_pays(folder: str, place: str, probed: str = "", point: Any = None) -> Any:
     """Dies at the point, or (`point` "inside") right after the act arrived outside."""
     with home_in(folder) as home:
 

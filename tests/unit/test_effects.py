@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -113,14 +114,15 @@ def made(kind: str, till: Till) -> Any:
     """A tool of this kind that pays."""
     sync, asynchronous = sync_function(till), async_function(till)
     sync.__doc__ = asynchronous.__doc__ = "Pay."
-    return {
+    makers: dict[str, Callable[[], Any]] = {
         "@tool": lambda: tool(sync),
         "@tool async": lambda: tool(asynchronous),
         "StructuredTool": lambda: StructuredTool.from_function(sync),
         "StructuredTool both": lambda: StructuredTool.from_function(sync, asynchronous),
         "BaseTool": lambda: PayTool(till=till),
         "BaseTool async": lambda: PayToolToo(till=till),
-    }[kind]()
+    }
+    return makers[kind]()
 
 
 TOOLS = ["@tool", "@tool async", "StructuredTool", "StructuredTool both", "BaseTool", "BaseTool async"]

@@ -93,10 +93,10 @@ def test_some_questions_may_be_answered_first(home: Home) -> None:
 def test_send_tasks_ask_each_for_itself(home: Home) -> None:
     """Many tasks of one node, made by `Send`, each with its own question."""
 
-    def work(order: dict[str, int]) -> Any:
+    def work(order: Any) -> Any:
         return {"log": [f"{order['i']}: {interrupt(order['i'])}"]}
 
-    graph = StateGraph(Log).add_node("work", work)
+    graph = StateGraph(Log).add_node("work", work)  # type: ignore[arg-type]
     graph.add_conditional_edges(START, lambda _: [Send("work", {"i": i}) for i in range(3)], ["work"])
     agent = home.protect(graph.compile())
 
@@ -228,7 +228,8 @@ def test_an_answer_where_nothing_was_asked_is_refused(home: Home, waiting: Any) 
     asked = home.questions()[0].interrupt_id
     waiting.invoke(Command(resume="yes"), thread="t")
 
-    for again in (Command(resume="yes"), Command(resume={asked: "yes"})):
+    repeated: list[Command[Any]] = [Command(resume="yes"), Command(resume={asked: "yes"})]
+    for again in repeated:
         with pytest.raises(InvalidDecisionError, match=r"nothing was changed\. Nothing is pending"):
             waiting.invoke(again, thread="t")
 

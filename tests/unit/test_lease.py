@@ -79,7 +79,7 @@ def test_a_worker_whose_lease_ended_is_not_revived(home: Home) -> None:
     assert second.worker_id != first.worker_id
     assert not keeper.trusts(first.worker_id)
     assert keeper.trusts(second.worker_id)
-    with pytest.raises(WorkerLostError, match="has ended. Stop its runs and register anew"):
+    with pytest.raises(WorkerLostError, match="Stop its runs and register anew"):
         home.store.perform(home.store.renew_worker(first, ttl_s=6))
     keeper.close()
 
@@ -182,7 +182,7 @@ def test_a_late_writer_leaves_no_trace(home: Home) -> None:
 
 
 def test_the_stores_clock_decides_when(tmp_path: Path) -> None:
-    """By the store's own clock: within the lease the thread is busy, after it anybody may continue; the late one stops."""
+    """By the store's own clock: within the lease the thread is busy, after it anybody may continue it."""
     clock = HandClock()
     inside, go = threading.Event(), threading.Event()
 

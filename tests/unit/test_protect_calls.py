@@ -326,7 +326,7 @@ def test_output_keys_and_interrupt_points_are_honoured(agent: Any) -> None:
 def test_on_start_is_told_before_the_first_node(home: Home) -> None:
     """`on_start` gets thread, run and `created`, once the run is in the store and before any node of it."""
     told: list[Started] = []
-    agent = home.protect(chain(step("a", then=lambda: told.append(None))))  # type: ignore[func-returns-value, arg-type]
+    agent = home.protect(chain(step("a", then=lambda: told.append(None))))  # type: ignore[arg-type]
 
     agent.invoke(asks("in"), thread="t", on_start=told.append)
     agent.invoke(asks("in"), thread="t", on_start=told.append)

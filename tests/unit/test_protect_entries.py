@@ -1,4 +1,4 @@
-"""A call's own entries: stored by allow-list, supplied anew, or asked for by name; a secret is never kept by accident."""
+"""A call's own entries: stored by allow-list, supplied anew, or asked for by name; no secret is kept by accident."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_a_secret_is_nowhere_on_the_disk(home: Home, where: str) -> None:
     """An API key passed as an entry, in whatever place, is used and is in none of the store's files."""
     seen: list[Any] = []
 
-    def n(state: Log, config: RunnableConfig, runtime: Runtime[Any]) -> Any:
+    def n(state: Any, config: RunnableConfig, runtime: Runtime[Any]) -> Any:
         context = runtime.context
         seen.append(
             config["configurable"].get("api_key") or (context or {}).get("api_key", None)
@@ -97,7 +97,8 @@ def test_a_secret_is_nowhere_on_the_disk(home: Home, where: str) -> None:
         return {"log": ["n"]}
 
     schema = {"context": KeysToo, "context object": Keys}.get(where)
-    graph = StateGraph(Log, context_schema=schema).add_node("n", n).add_edge(START, "n").add_edge("n", END)
+    graph = StateGraph(Log, context_schema=schema).add_node("n", n)  # type: ignore[arg-type]
+    graph.add_edge(START, "n").add_edge("n", END)
     agent = home.protect(graph.compile())
     call: dict[str, Any] = {
         "configurable": {"config": config(api_key=SECRET)},
@@ -153,7 +154,7 @@ def greeting(home: Home, once: Once, **options: Any) -> Any:
 
 
 def test_context_entries_follow_the_same_rules(home: Home) -> None:
-    """Of a `context` the allowed fields are stored, supplied ones given anew, and others asked for as `context.name`."""
+    """Of a `context` the allowed fields are stored, supplied ones given anew, others asked for as `context.name`."""
     agent = greeting(home, Once(), keep=["name"])
     with pytest.raises(ConnectionRefusedError):
         agent.invoke(asks(), thread="t", context={"name": "ada", "token": SECRET})

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import threading
 from collections import OrderedDict, deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any, TypedDict
 
@@ -116,13 +117,13 @@ def test_a_failing_send_alone_runs_again(home: Home) -> None:
     """Of many `Send` tasks only the one that failed runs again, with its own argument."""
     broken = [True]
 
-    def work(order: dict[str, int]) -> Any:
+    def work(order: Any) -> Any:
         home.outside.happens(str(order["i"]))
         if order["i"] == 2 and broken:
             raise ConnectionRefusedError("no")
         return {"log": [str(order["i"])]}
 
-    graph = StateGraph(Log).add_node("work", work)
+    graph = StateGraph(Log).add_node("work", work)  # type: ignore[arg-type]
     graph.add_conditional_edges(START, lambda _: [Send("work", {"i": i}) for i in range(5)], ["work"])
     agent = home.protect(graph.compile())
     with pytest.raises(ConnectionRefusedError):
@@ -317,7 +318,7 @@ def test_calls_that_a_failing_tool_node_leaves_behind_are_waited_for(home: Home)
         raise ConnectionRefusedError("no")
 
     def model(state: Any) -> Any:
-        calls = [{"name": name, "args": {}, "id": name, "type": "tool_call"} for name in ("slow", "bad")]
+        calls: list[Any] = [{"name": name, "args": {}, "id": name, "type": "tool_call"} for name in ("slow", "bad")]
         return {"messages": [AIMessage("", tool_calls=calls)]}
 
     graph = StateGraph(MessagesState).add_node("model", model)
@@ -401,7 +402,7 @@ def test_types_of_the_schema_and_those_allowed_are_stored(home: Home) -> None:
 
 
 def test_collections_keep_their_kind_across_a_pause(home: Home) -> None:
-    """After a pause a node gets tuple, set, Counter, OrderedDict, defaultdict and deque as such, not as list and dict."""
+    """After a pause a node gets tuple, set, Counter, defaultdict, deque as such, not as list and dict."""
     from collections import Counter, defaultdict
 
     things = {
@@ -442,15 +443,16 @@ def paused(home: Home, *words: str) -> None:
 
 
 def test_a_pending_node_that_is_gone_is_told(home: Home) -> None:
-    """Renamed where a thread waits: continue, answer and input are refused with the node's name; rolled back it goes on."""
+    """Renamed where a thread waits: continue, and input are refused with the node's name; rolled back it goes on."""
     paused(home, "a", "review")
     renamed = home.protect(chain(step("a"), step("review_v2")))
 
-    for call in (
+    calls: list[Callable[[], Any]] = [
         lambda: renamed.continue_run("t"),
         lambda: renamed.invoke(None, thread="t"),
         lambda: renamed.invoke(asks("x"), thread="t", on_unfinished="continue"),
-    ):
+    ]
+    for call in calls:
         with pytest.raises(GraphChangedError, match=r"thread 't': node 'review' is pending but gone; nothing ran"):
             call()
 
@@ -495,7 +497,8 @@ def test_a_pending_send_to_a_node_that_is_gone_is_told(home: Home) -> None:
                 raise ConnectionRefusedError("no")
             return {"log": ["work"]}
 
-        built = StateGraph(Log).add_node("plan", step("plan")).add_node(target, work).add_edge(START, "plan")
+        built = StateGraph(Log).add_node("plan", step("plan"))
+        built.add_node(target, work).add_edge(START, "plan")  # type: ignore[arg-type]
         built.add_conditional_edges("plan", lambda _: [Send(target, {"i": 1})], [target])
         return built.compile()
 

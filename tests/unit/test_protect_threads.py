@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -161,7 +162,8 @@ def test_another_graphs_thread_is_refused(home: Home, agent: Any) -> None:
     other = home.protect(chain(step("a", home.outside)), name="other")
     agent.invoke(asks("in"), thread="t")
 
-    for given in (asks("in"), None, Command(resume=1)):
+    calls: list[Any] = [asks("in"), None, Command(resume=1)]
+    for given in calls:
         with pytest.raises(GraphChangedError, match=r"belongs to graph 'agent', not 'other'; nothing ran"):
             other.invoke(given, thread="t")
     with pytest.raises(GraphChangedError):
@@ -454,7 +456,7 @@ def slow(home: Home) -> Any:
 def test_a_busy_thread_is_refused(slow: Slow, home: Home) -> None:
     """While a run is alive every other way to drive or edit the thread is refused, with the run that holds it."""
     held = home.runs()[0].run_id
-    calls = [
+    calls: list[Callable[[], Any]] = [
         lambda: slow.agent.invoke(asks("other"), thread="t"),
         lambda: slow.agent.invoke(asks("in"), thread="t", idempotency_key="k"),
         lambda: slow.agent.invoke(None, thread="t"),
@@ -501,6 +503,45 @@ def test_many_callers_of_one_request_run_it_once(agent: Any, home: Home) -> None
 
     assert outs == [DONE] * 8
     assert home.outside.seen == ["a", "b"]
+
+
+@pytest.mark.parametrize("call", ["key", "continue"])
+def test_many_callers_continue_a_run_once(cut: Cut, call: str) -> None:
+    """Eight callers at once go on with one failed run: one does, all get its end, nobody hears of a lost lease."""
+
+    def go_on(_: int) -> Any:
+        if call == "key":
+            return cut.agent.invoke(asks("in"), thread="t", idempotency_key="k1", wait_s=SAFE_S)
+        return cut.agent.continue_run("t", wait_s=SAFE_S)
+
+    with ThreadPoolExecutor(8) as pool:
+        outs = [*pool.map(go_on, range(8))]
+
+    assert outs == [DONE] * 8
+    assert cut.home.outside.seen == ["a"]
+    assert cut.home.statuses() == ["done"]
+
+
+@pytest.mark.parametrize("call", ["key", "continue"])
+def test_who_is_overtaken_in_continuing_gets_the_result(cut: Cut, call: str) -> None:
+    """Between looking at an unfinished run and taking it, somebody else has finished it: its end is the answer."""
+    first = [True]
+
+    def overtake(*point: str) -> None:
+        if point == ("find_newest_run", "find_newest_run", "after") and first:
+            first.clear()
+            with ThreadPoolExecutor(1) as pool:
+                pool.submit(cut.agent.continue_run, "t").result(SAFE_S)
+
+    cut.home.store.fault = overtake
+
+    if call == "key":
+        out = cut.agent.invoke(asks("in"), thread="t", idempotency_key="k1")
+    else:
+        out = cut.agent.continue_run("t")
+
+    assert out == DONE
+    assert cut.home.outside.seen == ["a"]
 
 
 def test_many_callers_on_one_thread_lose_nothing(home: Home) -> None:
@@ -624,7 +665,7 @@ def test_time_travel_on_an_unfinished_thread_asks(cut: Cut) -> None:
 @pytest.mark.parametrize("side", ["interrupt_before", "interrupt_after"])
 def test_breakpoints_stop_and_none_goes_on(home: Home, where: str, side: str) -> None:
     """`interrupt_before` and `interrupt_after` stop at their node; None goes on; nothing runs twice."""
-    points = {side: ["b"]}
+    points: dict[str, Any] = {side: ["b"]}
     nodes = [step(word, home.outside) for word in "abc"]
     agent = home.protect(chain(*nodes, **(points if where == "compiled" else {})))
 

@@ -103,7 +103,7 @@ def protect(
     log.info("graph %r keeps its threads in %s (%s)", plan.name, keeper.store.url, keeper.store.durability)
     protection = Protection(plan, keeper, owner, on_unfinished, if_missing, wait_s, supply, new_executor, ephemeral)
     protected: Any = copy.copy(compiled)
-    protected.__class__ = protected_class(type(compiled))
+    protected.__class__ = protected_class(cast(Any, type(compiled)))
     protected.checkpointer = None if ephemeral else Saver(keeper.store, owner=owner, keep=plan.keep)
     protected.__dict__[ATTRIBUTE] = protection
     return cast(G, protected)

@@ -51,6 +51,7 @@ from ninelives.store import Act, Store
 OnUnfinished = Literal["ask", "continue", "start_over", "abandon"]
 IfMissing = Literal["create", "error"]
 WAIT_PAUSE_S = (0.02, 0.25)
+OVERTAKEN_MAX = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,10 +127,15 @@ async def admit(p: Protection, request: Request) -> Admitted:
 
     Raises: as `Store.start_run`, `Store.take_over` and `Store.answer`; MissingEntryError for an answer that lacks one.
     """
-    deadline, pause = time.monotonic() + request.wait_s, WAIT_PAUSE_S[0]
+    deadline, pause, overtaken = time.monotonic() + request.wait_s, WAIT_PAUSE_S[0], 0
     while True:
         try:
             return await _Admission(p, request, await _ready(p)).admit()
+        except LeaseLostError:
+            # Somebody else has ended the run between our look at it and our hand on it: look again.
+            overtaken += 1
+            if overtaken > OVERTAKEN_MAX:
+                raise
         except ThreadBusyError:
             if time.monotonic() >= deadline:
                 raise
