@@ -60,6 +60,19 @@ class Outside:
         return True
 
 
+class Neighbour:
+    """Another process at the same store, as far as the store can tell: a worker of its own."""
+
+    def __init__(self, store: Store) -> None:
+        self._keeper = Keeper(store)
+
+    def takes(self, run: Run) -> None:
+        self._keeper.store.perform(self._keeper.store.take_over(ONE_USER, run.run_id, self._keeper.worker()))
+
+    def leaves(self) -> None:
+        self._keeper.close()
+
+
 class Home:
     """A store in a folder, and agents that keep their threads in it."""
 
@@ -78,6 +91,9 @@ class Home:
         for keeper in self._keepers:
             keeper.close()
         self.store.close()
+
+    def neighbour(self) -> Neighbour:
+        return Neighbour(self.store)
 
     # -- looking into the store ------------------------------------------------------------------------------------
 

@@ -1,6 +1,6 @@
 """Agents that survive being killed."""
 
-from ninelives.effects import effect, idempotency_key
+from ninelives.effects import Done, NotDone, effect, idempotency_key, settle_effect
 from ninelives.errors import (
     BudgetExceededError,
     ConfigError,
@@ -26,13 +26,14 @@ from ninelives.errors import (
     UnsupportedVersionError,
     WorkerLostError,
 )
-from ninelives.protect import protect
+from ninelives.protect import protect, shutdown
 from ninelives.stores import open_store
 
 __all__ = [
     "BudgetExceededError",
     "ConfigError",
     "DivergentStateError",
+    "Done",
     "EffectOutcomeUnknownError",
     "GraphChangedError",
     "IdempotencyMismatchError",
@@ -43,6 +44,7 @@ __all__ = [
     "MissingThreadError",
     "NineLivesError",
     "NoCheckpointFoundError",
+    "NotDone",
     "RunQuarantinedError",
     "SchemaVersionError",
     "StoreCorruptError",
@@ -57,4 +59,6 @@ __all__ = [
     "idempotency_key",
     "open_store",
     "protect",
+    "settle_effect",
+    "shutdown",
 ]

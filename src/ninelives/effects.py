@@ -77,6 +77,14 @@ class Journal:
     _mutex: threading.Lock = field(default_factory=threading.Lock)
     _ordinals: dict[str, Counter[tuple[Any, ...]]] = field(default_factory=dict)
     _own: dict[str, Future[None]] = field(default_factory=dict)
+    stopped: Exception | None = None
+    """The first reason for which one of our checks stopped the run; a node may have swallowed it."""
+
+    def stop(self, error: Exception) -> _langgraph.StopDriving:
+        """To be raised: ends the run at the next edge, whatever else fails beside it."""
+        with self._mutex:
+            self.stopped = self.stopped or error
+        return _langgraph.StopDriving(error)
 
     def begin_task(self, task_id: str) -> None:
         """An attempt of a task begins: its calls are counted from the start, as in every attempt before."""
@@ -180,6 +188,26 @@ def effect(
     return mark if act is None else mark(act)
 
 
+def settle_effect(
+    store: Store, key: str, outcome: Done[Any] | NotDone, *, by: str, why: str, owner: str = ""
+) -> Effect:
+    """
+    Record what really became of an act whose outcome is unknown; then the run can be continued.
+
+    Args:
+        key: of the effect, as the error or `Store.list_effects` names it.
+        outcome: `Done(result)` (the result that the agent is to see) or `NotDone()`: it will be performed again.
+        by: who found out; `why`: how.
+
+    Raises:
+        NoCheckpointFoundError: no such effect.
+        InvalidDecisionError: its outcome is known already, or the process that asked may still be at it.
+    """
+    store.bury_the_dead()
+    state, result = (EffectState.DONE, outcome.result) if isinstance(outcome, Done) else (EffectState.NOT_DONE, None)
+    return store.perform(store.settle_effect(Scope(owner), key, state, result, by=by, why=why))
+
+
 # -- marking ---------------------------------------------------------------------------------------------------
 
 
@@ -243,7 +271,7 @@ def _flow(act: Callable[..., Any], marking: Marking, args: tuple[Any, ...], kwar
     try:
         return (yield from _once(act, marking, args, kwargs, book, new))
     except LeaseLostError as lost:
-        raise _langgraph.StopDriving(lost) from lost
+        raise book.stop(lost) from lost
     finally:
         book.end(new.key)
 
@@ -264,7 +292,7 @@ def _once(
             return (yield from _perform(act, marking, args, kwargs, book, found))
         if found.state is EffectState.DONE:
             return found.result
-        answer = yield from _ask(marking, args, kwargs, found)
+        answer = yield from _ask(marking, args, kwargs, book, found)
         scope, by = Scope(book.lease.owner), "probe"
         if isinstance(answer, Done):
             why = "the probe found it done"
@@ -308,18 +336,20 @@ def _perform(
     return result
 
 
-def _ask(marking: Marking, args: tuple[Any, ...], kwargs: Mapping[str, Any], found: Effect) -> _Flow:
+def _ask(marking: Marking, args: tuple[Any, ...], kwargs: Mapping[str, Any], book: Journal, found: Effect) -> _Flow:
     """
     What became of an act whose outcome is unknown.
 
     An attempt that reported its own end (`by` is set) is over; any other may go on for as long as its process lives.
     """
     over = found.by is not None or not found.holder_alive
-    why = found.why or "an earlier attempt in this process was cut off"
     if marking.probe is None or not over:
-        if not over:
+        why = found.why or "an earlier attempt in this process was cut off"
+        if found.state is EffectState.INTENT and found.epoch != book.lease.epoch:
+            why = "another run is performing it now; continue this one when that is done"
+        elif not over:
             why = "the process that asked for it is not known to be dead, so it may still be at it"
-        raise _langgraph.StopDriving(EffectOutcomeUnknownError(found.name, found.key, why))
+        raise book.stop(EffectOutcomeUnknownError(found.name, found.key, why))
     answer = yield _Call(marking.probe, args, kwargs, found.key)
     if not isinstance(answer, Done | NotDone):
         raise NineLivesError(

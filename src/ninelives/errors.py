@@ -185,11 +185,14 @@ class EffectOutcomeUnknownError(NineLivesError):
     Settle it with what really happened (`settle_effect`), then continue the run.
     """
 
-    def __init__(self, name: str, key: str, why: str = "the process died between asking and answer") -> None:
-        self.name, self.key = name, key
+    def __init__(
+        self, name: str, key: str, why: str = "the process died between asking and answer", others: Sequence[str] = ()
+    ) -> None:
+        self.name, self.key, self.why, self.others = name, key, why, tuple(others)
+        beside = f" Also unknown on this thread: {', '.join(map(repr, others))}." if others else ""
         super().__init__(
             f"the outcome of effect {name!r} (key {key!r}) is unknown: {why}. It was not repeated. Find out whether it"
-            " happened, record that with settle_effect(), and continue the run."
+            f" happened, record that with settle_effect(), and continue the run.{beside}"
         )
 
 

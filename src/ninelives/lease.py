@@ -78,11 +78,6 @@ class Keeper:
         worker = self._worker
         return worker is not None and worker.worker_id == worker_id and time.monotonic() < self._trusted_until
 
-    def bury_the_dead(self) -> None:
-        """Tell the store of neighbours whose process has died, so that nobody waits for their lease to end."""
-        for worker_id in self.store.dead_workers(self.store.perform(self.store.list_workers())):
-            self.store.perform(self.store.bury_worker(worker_id))
-
     def close(self) -> None:
         """Leave: the worker is buried, its lock dropped. Runs that it still has are cut off."""
         self._stop.set()

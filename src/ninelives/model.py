@@ -287,7 +287,8 @@ class Effect:
     An outside act under its key.
 
     `fresh` is True for the one caller that may now perform it. `holder_alive`: the process that asked is not known to
-    be dead (a stopped one is not), so it may still be at it.
+    be dead (a stopped one is not), so it may still be at it. `claim_stands`: the run that asked is still being driven
+    by it.
     """
 
     key: str
@@ -306,6 +307,7 @@ class Effect:
     created_at: float
     settled_at: float | None
     holder_alive: bool
+    claim_stands: bool
     effect_no: int = field(repr=False)
     fresh: bool = False
 

@@ -28,7 +28,7 @@ from ninelives import _langgraph
 from ninelives.effects import JOURNAL_KEY, Journal
 from ninelives.errors import EffectOutcomeUnknownError, GraphChangedError, LeaseLostError, NineLivesError
 from ninelives.lease import Claim
-from ninelives.model import Run, RunStatus, Scope, StoredCheckpoint, Usage
+from ninelives.model import EffectState, Run, RunStatus, Scope, StoredCheckpoint, Unreadable, Usage
 from ninelives.saver import Saver
 
 log = logging.getLogger(__name__)
@@ -120,6 +120,8 @@ class Drive:
         Raises:
             GraphChangedError: a pending node, Send target or stored channel is gone.
         """
+        if isinstance(self.run.spec.input, Unreadable):
+            raise self.run.spec.input.error
         checkpointed, command_kept = await self.store.aperform(self.store.has_begun(self.claim.lease))
         goes_on = checkpointed or command_kept or self.run.continues is not None
         if goes_on or not self.run.spec.from_base:
@@ -211,38 +213,51 @@ class Drive:
         try:
             self.claim.check()
         except NineLivesError as error:
-            raise _langgraph.StopDriving(error) from error
+            raise self.journal.stop(error) from error
 
     # -- after ----------------------------------------------------------------------------------------------------
 
     async def succeed(self) -> None:
-        """The graph came to a stop by itself: it is done, or asks something."""
+        """The graph came to a stop by itself: it is done, or asks something; unless a node swallowed a stop of ours."""
+        if self.journal.stopped is not None:
+            raise self.journal.stopped
         paused = bool(self.waiting or self.saver.asked) or await self._at_breakpoint()
         await self._finish(RunStatus.INTERRUPTED if paused else RunStatus.DONE)
 
     async def fail(self, error: BaseException) -> BaseException:
-        """Record how the run ended with an exception; gives the one that the caller is to see."""
-        if isinstance(error, _langgraph.StopDriving):
-            if isinstance(error.error, EffectOutcomeUnknownError):
-                await self._quiet()
-                await self._finish(RunStatus.INTERRUPTED, "effect_unknown")
-            return error.error
+        """
+        Record how the run ended with an exception; gives the one that the caller is to see.
+
+        Where several tasks fail together LangGraph raises any one of them; a stop of ours counts before all others.
+        """
+        if isinstance(error, Exception) and self.journal.stopped is not None:
+            error = self.journal.stopped
+        if isinstance(error, EffectOutcomeUnknownError):
+            await self.quiet()
+            await self._finish(RunStatus.INTERRUPTED, "effect_unknown")
+            return await self._with_others(error)
         if isinstance(error, LeaseLostError):
             return error
         if isinstance(error, GraphDrained):
             await self._finish(RunStatus.QUEUED, "drained at a step boundary")
         elif isinstance(error, Exception):
-            await self._quiet()
+            await self.quiet()
             await self._finish(RunStatus.FAILED, repr(error)[:CAUSE_CHARS_MAX])
         else:
             self.let_go("stopped by its caller")
         return error
 
+    async def _with_others(self, error: EffectOutcomeUnknownError) -> EffectOutcomeUnknownError:
+        """All that is unknown on the thread, so that a person can settle it in one round."""
+        act = self.store.list_effects(self.scope, thread_id=self.run.thread_id, state=EffectState.UNKNOWN)
+        others = [effect.key for effect in await self.store.aperform(act) if effect.key != error.key]
+        return EffectOutcomeUnknownError(error.name, error.key, error.why, others)
+
     async def _finish(self, status: RunStatus, cause: str | None = None) -> None:
         usage = self.spent.take()
         self.run = await self.store.aperform(self.store.finish_run(self.claim.lease, status, cause=cause, usage=usage))
 
-    async def _quiet(self) -> None:
+    async def quiet(self) -> None:
         """
         Until no call of this run is at work any more: a tool node that fails does not wait for its other calls, and
         what goes on would be begun a second time by whoever continues the run.
@@ -348,25 +363,25 @@ class Driving:
         attributes: Mapping[str, Any] = MappingProxyType({}),
         executors: Collection[_langgraph.RunExecutor] = (),
     ) -> None:
-        self._drive = Drive(plan, claim, run, config, attributes, executors)
+        self.drive = Drive(plan, claim, run, config, attributes, executors)
         self._ended = asyncio.Event()
         self._guard = self._until_ended()
 
     async def __aenter__(self) -> Drive:
         await anext(self._guard)
         try:
-            await self._drive.prepare()
+            await self.drive.prepare()
         except BaseException as error:
             await self.__aexit__(type(error), error, error.__traceback__)
             raise
-        return self._drive
+        return self.drive
 
     async def __aexit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         try:
             await self._end(error)
         except GeneratorExit:
             # The loop was closed under our hands, as when a program ends right after it broke out of a stream.
-            self._drive.let_go("its event loop was closed")
+            self.drive.let_go("its event loop was closed")
             raise
         finally:
             self._ended.set()
@@ -383,13 +398,13 @@ class Driving:
 
     async def _end(self, error: BaseException | None) -> None:
         # Before the run is let go of: nothing of it may be at work any more.
-        await shielded(self._drive.supersteps.aclose())
+        await shielded(self.drive.supersteps.aclose())
         try:
             if error is not None:
                 raise error
-            await self._drive.succeed()
+            await self.drive.succeed()
         except BaseException as failed:
-            public = await shielded(self._drive.fail(failed))
+            public = await shielded(self.drive.fail(failed))
             if public is not failed:
                 raise public from failed
             if failed is not error:

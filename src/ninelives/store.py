@@ -447,9 +447,9 @@ class Store(ABC):
         """
         Record the intent of an outside act, before it happens.
 
-        A key seen before gives what is known of it: `done` with its result; an intent that an earlier claim left open
-        becomes `unknown`; one settled as not done is opened again, as the next attempt. `fresh` is True where the
-        caller may act now.
+        A key seen before gives what is known of it: `done` with its result; an intent whose claim has ended becomes
+        `unknown`, while one whose claim still stands stays an intent; one settled as not done is opened again, as the
+        next attempt. `fresh` is True where the caller may act now.
 
         Raises:
             LeaseLostError: the claim no longer owns the run; do not act.
@@ -508,6 +508,11 @@ class Store(ABC):
     @abstractmethod
     def drop_worker_lock(self, worker_id: str) -> None:
         """Let go of it."""
+
+    def bury_the_dead(self) -> None:
+        """End the leases of neighbours whose process has died, so that nobody waits for them to run out."""
+        for worker_id in self.dead_workers(self.perform(self.list_workers())):
+            self.perform(self.bury_worker(worker_id))
 
     @abstractmethod
     def dead_workers(self, workers: Iterable[Worker]) -> list[str]:

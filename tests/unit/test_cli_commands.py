@@ -13,7 +13,7 @@ import pytest
 
 from cli import EMPTY, Desk, Ended
 from ninelives.cli import main
-from ninelives.protect import _keepers
+from ninelives.protect import shutdown
 
 Type = Callable[..., Ended]
 
@@ -23,13 +23,9 @@ def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
     """A current folder with an agent; what was opened and imported there is gone afterwards."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
-    before = set(_keepers)
     yield Desk(tmp_path)
     sys.modules.pop("agent", None)
-    for place in set(_keepers) - before:
-        keeper = _keepers.pop(place)
-        keeper.close()
-        keeper.store.close()
+    shutdown()
 
 
 @pytest.fixture

@@ -129,13 +129,15 @@ def test_a_keeper_that_is_forgotten_stops_beating(home: Home) -> None:
 
 
 def test_who_lost_its_lease_starts_no_further_node(home: Home) -> None:
-    """Given up by the store in the middle of a node: the next node is refused, the caller is told, and it can go on."""
+    """Taken by another process in the middle of a node: the next node is refused, and the caller is told."""
     first = [True]
+    other = home.neighbour()
 
     def lose() -> None:
         if first:
             first.clear()
             loses_its_lease(home, agent)
+            other.takes(home.runs()[0])
 
     agent = home.protect(chain(step("a", home.outside, lose), step("b", home.outside)))
 
@@ -143,8 +145,41 @@ def test_who_lost_its_lease_starts_no_further_node(home: Home) -> None:
         agent.invoke(asks("in"), thread="t")
 
     assert home.outside.seen == ["a"]
+    other.leaves()
     assert agent.continue_run("t") == asks("in", "a", "b")
+    assert home.outside.seen == ["a", "a", "b"]
     assert home.statuses() == ["done"]
+
+
+def test_a_process_that_was_away_goes_on_by_itself_if_nobody_took_over(home: Home) -> None:
+    """A laptop was closed for a night: its call goes on under a new claim, from the last recorded step."""
+    first = [True]
+
+    def lose() -> None:
+        if first:
+            first.clear()
+            loses_its_lease(home, agent)
+
+    agent = home.protect(chain(step("a", home.outside), step("b", home.outside, lose), step("c", home.outside)))
+
+    assert agent.invoke(asks("in"), thread="t") == asks("in", "a", "b", "c")
+
+    assert home.outside.seen == ["a", "b", "c"]
+    assert [run.attempt for run in home.runs()] == [2]
+
+
+def test_who_keeps_losing_its_lease_is_told(home: Home) -> None:
+    """A process too slow to keep a lease does not try for ever."""
+
+    def lose() -> None:
+        loses_its_lease(home, agent)
+
+    agent = home.protect(chain(*(step(name, home.outside, lose) for name in "abcdefgh")))
+
+    with pytest.raises(LeaseLostError):
+        agent.invoke(asks("in"), thread="t")
+
+    assert home.outside.seen == ["a", "b", "c", "d"]
 
 
 def test_a_late_writer_leaves_no_trace(home: Home) -> None:
@@ -238,11 +273,11 @@ def test_inside_a_subgraph_and_before_a_tool_it_is_asked_too(home: Home) -> None
         return {"log": inner.invoke(asks())["log"]}
 
     agent = home.protect(chain(outer))
-    with pytest.raises(LeaseLostError):
-        agent.invoke(asks(), thread="t")
-    assert home.outside.seen == ["lost"]
 
-    assert agent.continue_run("t") == asks("lost", "worked")
+    assert agent.invoke(asks(), thread="t") == asks("lost", "worked")
+
+    assert home.outside.seen == ["lost", "inner b", "work"]
+    assert [run.attempt for run in home.runs()] == [2]
 
 
 def test_parallel_tasks_of_a_lost_run_all_stop(home: Home) -> None:

@@ -10,9 +10,7 @@ from __future__ import annotations
 import copy
 import inspect
 import logging
-import os
 import threading
-import warnings
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, TypeVar, cast
@@ -23,20 +21,18 @@ from ninelives import _langgraph
 from ninelives.config import Settings
 from ninelives.effects import current_journal
 from ninelives.errors import ConfigError
-from ninelives.lease import Keeper
 from ninelives.protect.admission import IfMissing, OnUnfinished, Protection, one_of
 from ninelives.protect.graph import ATTRIBUTE, protected_class
+from ninelives.protect.keepers import keeper_of, shutdown
 from ninelives.runner import Plan
 from ninelives.saver import Saver
 from ninelives.store import Store
-from ninelives.stores import open_store
 
 log = logging.getLogger(__name__)
 
 G = TypeVar("G", bound=Pregel[Any, Any, Any, Any])
 
-_keepers: dict[tuple[int, str], Keeper] = {}
-_named: dict[tuple[int, str, str], str] = {}
+_named: dict[tuple[int, str], str] = {}
 _mutex = threading.Lock()
 
 
@@ -85,7 +81,7 @@ def protect(
     one_of("if_missing", if_missing, IfMissing)
     settings = settings or Settings.load()
     compiled = _compiled(graph, replace_saver=replace_saver)
-    keeper = _keeper(store if store is not None else settings.store, settings)
+    keeper = keeper_of(store if store is not None else settings.store, settings)
     keeper.store.allow_types(*_langgraph.schema_types(compiled), *allow, *map(imported, settings.state.allow))
     supply = supply if supply is not None else {k: imported(v) for k, v in settings.config.supply.items()}
     new_executor = partial(_langgraph.RunExecutor, settings.run.sync_threads, token=_run_of_caller)
@@ -101,7 +97,18 @@ def protect(
     _must_be_told_apart(plan, keeper.store, named=name is not None)
     keeper.store.perform(keeper.store.note_graph(plan.fingerprint, plan.name, description))
     log.info("graph %r keeps its threads in %s (%s)", plan.name, keeper.store.url, keeper.store.durability)
-    protection = Protection(plan, keeper, owner, on_unfinished, if_missing, wait_s, supply, new_executor, ephemeral)
+    protection = Protection(
+        plan=plan,
+        keeper=keeper,
+        owner=owner,
+        on_unfinished=on_unfinished,
+        if_missing=if_missing,
+        wait_s=wait_s,
+        supply=supply,
+        new_executor=new_executor,
+        recursion_limit=settings.run.recursion_limit,
+        ephemeral=ephemeral,
+    )
     protected: Any = copy.copy(compiled)
     protected.__class__ = protected_class(cast(Any, type(compiled)))
     protected.checkpointer = None if ephemeral else Saver(keeper.store, owner=owner, keep=plan.keep)
@@ -145,36 +152,8 @@ def _compiled(graph: Any, *, replace_saver: bool) -> Any:
     return compiled
 
 
-def _keeper(store: str | Store, settings: Settings) -> Keeper:
-    """One keeper per store and process: protecting two graphs makes one worker, not two."""
-    if isinstance(store, Store):
-        key = f"open store {id(store)}"
-    elif store == "memory://":
-        _warn_of_memory(settings)
-        key = f"memory {len(_keepers)}"
-    else:
-        key = store if ":////" in store else f"{os.getcwd()} {store}"
-    with _mutex:
-        place = (os.getpid(), key)
-        if place not in _keepers:
-            opened = store if isinstance(store, Store) else _open(store, settings)
-            _keepers[place] = Keeper(opened, ttl_s=settings.lease.ttl_s, heartbeat_s=settings.lease.heartbeat_s)
-        return _keepers[place]
-
-
-def _open(url: str, settings: Settings) -> Store:
-    own = {"synchronous": settings.sqlite.synchronous, "busy_timeout_s": settings.sqlite.busy_timeout_s}
-    return open_store(url, **own, lease_ttl_s=settings.lease.ttl_s)
-
-
-def _warn_of_memory(settings: Settings) -> None:
-    if settings.production:
-        raise ConfigError("memory:// keeps nothing and production is on; name a store that lasts.")
-    warnings.warn("memory:// is for trying out: all threads are gone when this process ends.", stacklevel=4)
-
-
 def _must_be_told_apart(plan: Plan, store: Store, *, named: bool) -> None:
-    place = (os.getpid(), store.url, plan.name)
+    place = (id(store), plan.name)
     with _mutex:
         known = _named.setdefault(place, plan.fingerprint)
     if known != plan.fingerprint and not named:
@@ -189,4 +168,4 @@ def _run_of_caller() -> str | None:
     return book.lease.run_id if book else None
 
 
-__all__ = ["protect"]
+__all__ = ["protect", "shutdown"]

@@ -66,6 +66,7 @@ class Protection:
     wait_s: float
     supply: Supply
     new_executor: Callable[[], _langgraph.RunExecutor]
+    recursion_limit: int | None = None
     ephemeral: bool = False
 
     @property
@@ -148,7 +149,7 @@ async def _ready(p: Protection) -> WorkerLease:
     p.keeper.must_serve()
 
     def prepare() -> WorkerLease:
-        p.keeper.bury_the_dead()
+        p.store.bury_the_dead()
         return p.keeper.worker()
 
     return await asyncio.get_running_loop().run_in_executor(p.plan.executor, prepare)
@@ -189,7 +190,7 @@ class _Admission:
         travels = request.checkpoint_id is not None or request.from_nothing
         spec = RunSpec(
             input=given,
-            recursion_limit=request.config.get("recursion_limit"),
+            recursion_limit=request.config.get("recursion_limit", p.recursion_limit),
             interrupt_before=request.interrupt_before,
             interrupt_after=request.interrupt_after,
             from_base=travels,
@@ -266,7 +267,8 @@ class _Admission:
         if thread.state != "open":
             raise NoCheckpointFoundError(thread_id, why=f"was {thread.state} and is not made anew under the same id")
         if thread.graph not in ("", graph):
-            raise GraphChangedError(thread_id, f"it belongs to graph {thread.graph!r}, not {graph!r}")
+            todo = f"Use graph {thread.graph!r}, or a thread of its own for this one."
+            raise GraphChangedError(thread_id, f"it belongs to graph {thread.graph!r}, not {graph!r}", todo)
 
     async def _must_have(self, checkpoint_id: str) -> None:
         """LangGraph would take an unknown checkpoint for an empty thread, and begin anew."""
@@ -386,6 +388,29 @@ def _by_id(resume: Any, questions: list[Interrupt]) -> dict[str, Any]:
         return {pending[0]: resume}
     why = "several questions are pending, so an answer must name its interrupt id" if pending else "nothing was asked"
     raise InvalidDecisionError(why, pending)
+
+
+async def retake(p: Protection, claim: Claim) -> Claim | None:
+    """
+    A new claim on a run whose lease ended while this process was away (a closed laptop), if nobody has it since.
+
+    None: somebody has taken it over, or closed it.
+    """
+    lease = claim.lease
+    run = await p.store.aperform(p.store.get_run(p.scope, lease.run_id))
+    if run.epoch != lease.epoch or run.status not in (RunStatus.RUNNING, RunStatus.QUEUED):
+        return None
+    try:
+        admission = await p.store.aperform(p.store.take_over(p.scope, run.run_id, await _ready(p)))
+    except (LeaseLostError, ThreadBusyError):
+        return None
+    assert admission.lease is not None
+    return Claim(admission.lease, p.keeper)
+
+
+async def first_input(p: Protection, run: Run) -> Any:
+    """What the first run of this one's chain was asked: what a start-over begins with."""
+    return (await p.store.aperform(p.store.get_run(p.scope, run.chain))).spec.input
 
 
 async def find_unfinished(p: Protection, thread_id: str) -> Unfinished | None:

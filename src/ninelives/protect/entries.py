@@ -8,7 +8,7 @@ is used for this call, and only its name is stored: a later call that goes on wi
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from langchain_core.runnables import RunnableConfig
@@ -56,19 +56,36 @@ def stored(config: RunnableConfig | None, context: Any, keep: frozenset[str], su
     }
 
 
-def restored(spec: RunSpec, config: RunnableConfig | None, context: Any, supply: Supply) -> tuple[RunnableConfig, Any]:
+def restored(
+    spec: RunSpec,
+    config: RunnableConfig | None,
+    context: Any,
+    supply: Supply,
+    fields: Collection[str] = (),
+) -> tuple[RunnableConfig, Any]:
     """
     Config and context for driving a run of this spec: what was stored, what is supplied, what this call brings.
+
+    Args:
+        fields: of the graph's context schema; what is supplied under such a name goes there, all else to the config.
 
     Raises:
         MissingEntryError: the first call used an entry that nobody brings now.
     """
     must_be_complete(spec, config, context)
-    of_context = context_entries(context)
     supplied = {name: function() for name, function in supply.items()}
+    for_config = {name: value for name, value in supplied.items() if name not in fields}
+    for_context = {name: value for name, value in supplied.items() if name in fields}
     rest = dict((config or {}).get("configurable") or {})
-    merged: RunnableConfig = {**(config or {}), "configurable": {**supplied, **spec.configurable, **rest}}
-    return merged, _context(spec, context, of_context, supplied)
+    merged: RunnableConfig = {**(config or {}), "configurable": {**for_config, **spec.configurable, **rest}}
+    if context is not None and not isinstance(context, Mapping):
+        return merged, context  # an object of the graph's own class, complete in itself
+    return merged, {**for_context, **(spec.context or {}), **(context or {})} or context
+
+
+def context_fields(schema: Any) -> frozenset[str]:
+    """The names that a graph's context has; none without a schema."""
+    return frozenset() if schema is None else frozenset(getattr(schema, "__annotations__", {}))
 
 
 def must_be_complete(spec: RunSpec, config: RunnableConfig | None, context: Any) -> None:
@@ -96,12 +113,3 @@ def inherited(spec: RunSpec, before: RunSpec) -> RunSpec:
 
 def _brought(name: str, own: Mapping[str, Any], of_context: Mapping[str, Any]) -> bool:
     return name.removeprefix(_CONTEXT) in of_context if name.startswith(_CONTEXT) else name in own
-
-
-def _context(spec: RunSpec, given: Any, of_context: Mapping[str, Any], supplied: Mapping[str, Any]) -> Any:
-    if given is not None and not isinstance(given, Mapping):
-        return given  # an object of the graph's own class, complete in itself
-    known = {**(spec.context or {}), **of_context}
-    if not known and not any(name.startswith(_CONTEXT) for name in spec.withheld) and spec.context is None:
-        return given
-    return {**supplied, **known}

@@ -14,6 +14,7 @@ import logging
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from functools import cache
 from typing import Any, cast
 from uuid import uuid4
@@ -22,20 +23,24 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.types import Command, Interrupt
 
 from ninelives import _langgraph, effects
-from ninelives.errors import MissingThreadError
-from ninelives.model import NewRun, RunSpec, RunStatus, Started
+from ninelives.errors import LeaseLostError, MissingThreadError, NoCheckpointFoundError
+from ninelives.model import NewRun, Run, RunSpec, RunStatus, Started, Unfinished
 from ninelives.protect.admission import (
     Admitted,
     IfMissing,
     OnUnfinished,
     Protection,
     Request,
+    abandon,
     admit,
+    find_unfinished,
+    first_input,
     let_go,
     one_of,
     reading_graph,
+    retake,
 )
-from ninelives.protect.entries import restored
+from ninelives.protect.entries import context_fields, restored
 from ninelives.protect.loops import Loop, executors_here, our_loop
 from ninelives.runner import AnyGraph, Driving, call_options, shielded
 from ninelives.saver import Saver
@@ -43,6 +48,8 @@ from ninelives.saver import Saver
 log = logging.getLogger(__name__)
 
 ATTRIBUTE = "_ninelives"
+RETAKES_MAX = 3
+"""So often one call goes on after its lease has ended; a process that keeps losing it is too slow to be trusted."""
 
 
 @cache
@@ -68,6 +75,7 @@ class ProtectedCalls:
         if_missing: "create" the thread, or "error".
         wait_s: seconds to wait for a thread that a live run holds.
         on_start: called with a `Started`, after the run was committed and before its first node.
+        actor: who answers, recorded with the decision that `Command(resume=…)` makes.
 
     Raises: MissingThreadError, NoCheckpointFoundError, GraphChangedError, ThreadBusyError, UnfinishedRunError,
         InvalidDecisionError, IdempotencyMismatchError, MissingEntryError, EffectOutcomeUnknownError, LeaseLostError.
@@ -120,14 +128,23 @@ class ProtectedCalls:
         request, options = self._request(input, config, key, kwargs)
         if request is None:
             return _refuse_interrupt(await self._unsaved().ainvoke(input, config, **options))
+        again: Admitted | None = None
+        retakes = RETAKES_MAX
         while True:
-            admitted = await admit(self._p, request)
+            admitted = again or await admit(self._p, request)
             if admitted.claim is None:
                 return await self._recorded(admitted)
             driving, given = await self._driving(admitted, request)
-            async with driving as drive:
-                if not drive.waiting:
-                    result = await drive.graph.ainvoke(drive.input, drive.config, **{**options, **given})
+            try:
+                async with driving as drive:
+                    if not drive.waiting:
+                        result = await drive.graph.ainvoke(drive.input, drive.config, **{**options, **given})
+            except LeaseLostError:
+                retakes -= 1
+                if retakes < 0 or (again := await self._again(admitted, driving)) is None:
+                    raise
+                continue
+            again = None
             if drive.waiting:
                 return await self._recorded(Admitted(drive.run), drive.waiting)
             if not admitted.then_again:
@@ -139,22 +156,46 @@ class ProtectedCalls:
             async for chunk in self._unsaved().astream(input, config, **options):
                 yield _refuse_interrupt(chunk)
             return
-        again = True
-        while again:
-            admitted = await admit(self._p, request)
-            again = admitted.then_again
+        again: Admitted | None = None
+        retakes = RETAKES_MAX
+        while True:
+            admitted = again or await admit(self._p, request)
             if admitted.claim is None:
                 yield _as_chunk(await self._recorded(admitted), options)
                 return
             driving, given = await self._driving(admitted, request)
-            async with driving as drive:
-                if not drive.waiting:
-                    chunks = drive.graph.astream(drive.input, drive.config, **{**options, **given})
-                    async with _Closing(chunks) as parts:
-                        async for chunk in parts:
-                            yield chunk
+            try:
+                async with driving as drive:
+                    if not drive.waiting:
+                        chunks = drive.graph.astream(drive.input, drive.config, **{**options, **given})
+                        async with _Closing(chunks) as parts:
+                            async for chunk in parts:
+                                yield chunk
+            except LeaseLostError:
+                retakes -= 1
+                if retakes < 0 or (again := await self._again(admitted, driving)) is None:
+                    raise
+                continue
+            again = None
             if drive.waiting:
                 yield _as_chunk(await self._recorded(Admitted(drive.run), drive.waiting), options)
+            if not admitted.then_again:
+                return
+
+    async def _again(self, admitted: Admitted, driving: Driving) -> Admitted | None:
+        """
+        The same run under a new claim, after this process was away for longer than its lease, a closed laptop say.
+
+        None: somebody else has the run now, or has ended it, which is for the caller to know.
+        """
+        assert admitted.claim is not None
+        await driving.drive.quiet()
+        claim = await retake(self._p, admitted.claim)
+        if claim is None:
+            return None
+        run = await self._p.store.aperform(self._p.store.get_run(self._p.scope, claim.lease.run_id))
+        log.warning("run %s goes on: its lease had ended, and nobody had taken it over", run.run_id)
+        return replace(admitted, run=run, claim=claim)
 
     async def _driving(self, admitted: Admitted, request: Request) -> tuple[Driving, dict[str, Any]]:
         """What drives the run that was admitted, and the options to call its graph with."""
@@ -162,7 +203,8 @@ class ProtectedCalls:
         assert run is not None
         assert claim is not None
         try:
-            config, context = restored(run.spec, request.config, request.context, self._p.supply)
+            fields = context_fields(self.__dict__.get("context_schema"))
+            config, context = restored(run.spec, request.config, request.context, self._p.supply, fields)
             driving = Driving(self._p.plan, claim, run, config, self._attributes(), executors_here())
         except BaseException:
             await let_go(claim, "an entry was missing")
@@ -178,6 +220,28 @@ class ProtectedCalls:
         state = await reading_graph(self._p).aget_state({"configurable": place})
         questions = [*asked, *(Interrupt(value=q.payload, id=q.interrupt_id) for q in admitted.questions)]
         return _output(self, state.values, questions)
+
+    # -- what is unfinished -----------------------------------------------------------------------------------------
+
+    def unfinished(self, thread: str) -> Unfinished | None:
+        """What is unfinished on a thread, its cost, what would run again; None: nothing, or a live run is at it."""
+        return self._loop.run(lambda: find_unfinished(self._p, thread))
+
+    def start_over(self, thread: str, config: RunnableConfig | None = None, **kwargs: Any) -> Any:
+        """Run the first input of the unfinished work once more, from the state that it began with; history is kept."""
+        return self._loop.run(lambda: self.astart_over(thread, config, **kwargs))
+
+    async def astart_over(self, thread: str, config: RunnableConfig | None = None, **kwargs: Any) -> Any:
+        """As `start_over`, on the caller's loop. Raises NoCheckpointFoundError where nothing is unfinished."""
+        found = await find_unfinished(self._p, thread)
+        if found is None:
+            raise NoCheckpointFoundError(thread, why="has nothing unfinished that could be started over")
+        given = await first_input(self._p, found.run)
+        return await self.ainvoke(given, config, thread=thread, on_unfinished="start_over", **kwargs)
+
+    def abandon(self, thread: str, *, by: str = "") -> Run | None:
+        """Close the unfinished run; what it has done stays for reading. None: there was none."""
+        return self._loop.run(lambda: abandon(self._p, thread, by=by))
 
     # -- editing --------------------------------------------------------------------------------------------------
 
@@ -290,11 +354,12 @@ class ProtectedCalls:
             interrupt_before=options.pop("interrupt_before", None),
             interrupt_after=options.pop("interrupt_after", None),
             on_start=kwargs.get("on_start"),
+            actor=kwargs.get("actor") or "",
         )
         return request, options
 
 
-OURS = frozenset({"thread", "idempotency_key", "on_unfinished", "if_missing", "wait_s", "on_start"})
+OURS = frozenset({"thread", "idempotency_key", "on_unfinished", "if_missing", "wait_s", "on_start", "actor"})
 
 
 def _langgraphs(kwargs: Mapping[str, Any]) -> dict[str, Any]:
@@ -352,7 +417,10 @@ def _as_chunk(values: Any, options: Mapping[str, Any]) -> Any:
     """A recorded state in the shape that the asked stream mode gives its last "values"."""
     if options.get("version") == "v2":
         return {"type": "values", "ns": (), "data": values}
-    return ("values", values) if isinstance(options.get("stream_mode"), list | tuple) else values
+    chunk = ("values", values) if isinstance(options.get("stream_mode"), list | tuple) else values
+    if not options.get("subgraphs"):
+        return chunk
+    return ((), *chunk) if isinstance(chunk, tuple) else ((), chunk)
 
 
 def _refuse_interrupt(result: Any) -> Any:

@@ -36,7 +36,7 @@ class EffectActs(Procedures):
             fresh = True
         else:
             fresh = False
-            if found.state is EffectState.INTENT and found.epoch != lease.epoch:
+            if found.state is EffectState.INTENT and not found.claim_stands:
                 yield Query("set_effect_unknown", {"effect_no": found.effect_no})
                 yield event(lease.thread_no, "effect_unknown", lease=lease, ref=new.key)
         yield from held(lease)
@@ -107,7 +107,7 @@ class EffectActs(Procedures):
         values = dict(row)
         values["result"] = None if values["result"] is None else self.decode(values["result"])
         values["state"] = EffectState(values["state"])
-        values["holder_alive"] = bool(values["holder_alive"])
+        values["holder_alive"], values["claim_stands"] = bool(values["holder_alive"]), bool(values["claim_stands"])
         return Effect(fresh=fresh, **values)
 
 

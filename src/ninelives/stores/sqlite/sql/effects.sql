@@ -1,14 +1,20 @@
 -- name: find_effect
 select e.key, e.name, e.owner, t.thread_id, r.run_id, e.epoch, e.state, e.result, e.attempt, e.args_digest, e.call_id,
        e.by, e.why, e.created_at, e.settled_at, e.effect_no,
-       exists (select 1 from worker w where w.worker_id = e.worker) as holder_alive
+       exists (select 1 from worker w where w.worker_id = e.worker) as holder_alive,
+       exists (select 1 from run q join worker w on w.worker_id = q.worker
+                where q.run_no = e.run_no and q.epoch = e.epoch and q.status = 'running' and w.expires_at > now_s())
+       as claim_stands
   from effect e join thread t using (thread_no) left join run r on r.run_no = e.run_no
  where e.owner = :owner and e.key = :key;
 
 -- name: list_effects
 select e.key, e.name, e.owner, t.thread_id, r.run_id, e.epoch, e.state, e.result, e.attempt, e.args_digest, e.call_id,
        e.by, e.why, e.created_at, e.settled_at, e.effect_no,
-       exists (select 1 from worker w where w.worker_id = e.worker) as holder_alive
+       exists (select 1 from worker w where w.worker_id = e.worker) as holder_alive,
+       exists (select 1 from run q join worker w on w.worker_id = q.worker
+                where q.run_no = e.run_no and q.epoch = e.epoch and q.status = 'running' and w.expires_at > now_s())
+       as claim_stands
   from effect e join thread t using (thread_no) left join run r on r.run_no = e.run_no
  where (:owner is null or e.owner = :owner) and (:thread_id is null or t.thread_id = :thread_id)
    and (:state is null or e.state = :state)
@@ -18,7 +24,10 @@ select e.key, e.name, e.owner, t.thread_id, r.run_id, e.epoch, e.state, e.result
 -- Apart from the above, so that one thread's are found by its index.
 select e.key, e.name, e.owner, t.thread_id, r.run_id, e.epoch, e.state, e.result, e.attempt, e.args_digest, e.call_id,
        e.by, e.why, e.created_at, e.settled_at, e.effect_no,
-       exists (select 1 from worker w where w.worker_id = e.worker) as holder_alive
+       exists (select 1 from worker w where w.worker_id = e.worker) as holder_alive,
+       exists (select 1 from run q join worker w on w.worker_id = q.worker
+                where q.run_no = e.run_no and q.epoch = e.epoch and q.status = 'running' and w.expires_at > now_s())
+       as claim_stands
   from effect e join thread t using (thread_no) left join run r on r.run_no = e.run_no
  where e.thread_no = :thread_no and (:state is null or e.state = :state)
  order by e.effect_no;
