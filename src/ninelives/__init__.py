@@ -26,7 +26,7 @@ from ninelives.errors import (
     UnsupportedVersionError,
     WorkerLostError,
 )
-from ninelives.protect import protect, shutdown
+from ninelives.protect import protect, shutdown, thread_id
 from ninelives.stores import open_store
 
 __all__ = [
@@ -61,4 +61,5 @@ __all__ = [
     "protect",
     "settle_effect",
     "shutdown",
+    "thread_id",
 ]

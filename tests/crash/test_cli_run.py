@@ -90,10 +90,11 @@ def test_second_signal_stops_at_once(desk: Desk) -> None:
     desk.shut_gate()
     with desk.begin("run", "agent.py:agent", EMPTY, "--thread", "t") as watched:
         watched.says("second ...")
-        watched.signal(signal.SIGINT)
-        watched.says("draining")
-        watched.signal(signal.SIGINT)
-        stopped = watched.ends()
+        with desk.meet_at_gate():
+            watched.signal(signal.SIGINT)
+            watched.says("draining")
+            watched.signal(signal.SIGINT)
+            stopped = watched.ends()
     desk.take_gate_away()
     resumed = desk.type("run", "agent.py:agent", "--thread", "t", "--continue")
 

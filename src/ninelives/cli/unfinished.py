@@ -19,11 +19,11 @@ FLAGS: dict[Choice, str] = {"continue": "--continue", "start_over": "--start-ove
 
 def settling(p: Protection, key: str, state: str, result: str | None) -> str:
     """A line for a shell that settles an effect; the command for it comes later."""
+    outcome = f"Done({result!r})" if state == "DONE" else "NotDone()"
     code = (
-        "from ninelives import open_store; from ninelives.model import EffectState, Scope;"
+        "from ninelives import Done, NotDone, open_store, settle_effect;"
         f" s = open_store({p.store.url!r});"
-        f" s.perform(s.settle_effect(Scope({p.owner!r}), {key!r}, EffectState.{state}, {result!r},"
-        " by='me', why='looked')); s.close()"
+        f" settle_effect(s, {key!r}, {outcome}, by='me', why='looked', owner={p.owner!r}); s.close()"
     )
     return shlex.join((sys.executable, "-c", code))
 

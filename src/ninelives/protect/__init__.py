@@ -23,6 +23,7 @@ from ninelives.effects import current_journal
 from ninelives.errors import ConfigError
 from ninelives.protect.admission import IfMissing, OnUnfinished, Protection, one_of
 from ninelives.protect.graph import ATTRIBUTE, protected_class
+from ninelives.protect.identity import thread_id
 from ninelives.protect.keepers import keeper_of, shutdown
 from ninelives.runner import Plan
 from ninelives.saver import Saver
@@ -168,4 +169,4 @@ def _run_of_caller() -> str | None:
     return book.lease.run_id if book else None
 
 
-__all__ = ["protect", "shutdown"]
+__all__ = ["protect", "shutdown", "thread_id"]

@@ -44,6 +44,7 @@ from ninelives.model import (
     WorkerLease,
 )
 from ninelives.protect.entries import Supply, inherited, must_be_complete, stored
+from ninelives.protect.identity import Regulars
 from ninelives.runner import AnyGraph, Plan
 from ninelives.saver import Saver
 from ninelives.store import Act, Store
@@ -66,6 +67,7 @@ class Protection:
     wait_s: float
     supply: Supply
     new_executor: Callable[[], _langgraph.RunExecutor]
+    regulars: Regulars = field(default_factory=Regulars)
     recursion_limit: int | None = None
     ephemeral: bool = False
 
@@ -95,6 +97,7 @@ class Request:
     on_start: Callable[[Started], Any] | None = None
     actor: str = ""
     from_nothing: bool = False
+    new_thread: bool = False
 
     @property
     def checkpoint_id(self) -> str | None:
@@ -339,6 +342,8 @@ class _Admission:
     async def _claimed(self, admission: Admission) -> Admitted:
         assert admission.lease is not None
         run, claim = admission.run, Claim(admission.lease, self.p.keeper)
+        if not self.request.new_thread:
+            self.p.regulars.came(created=admission.created)
         if self.request.on_start is not None:
             try:
                 self.request.on_start(Started(run.thread_id, run.run_id, admission.created))

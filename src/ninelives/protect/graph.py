@@ -355,6 +355,7 @@ class ProtectedCalls:
             interrupt_after=options.pop("interrupt_after", None),
             on_start=kwargs.get("on_start"),
             actor=kwargs.get("actor") or "",
+            new_thread=kwargs.get("thread") == "new",
         )
         return request, options
 
