@@ -65,7 +65,7 @@ def outline(path: str) -> str:
     return f"{path}: {', '.join(named) or 'nothing by name'}"
 
 
-def already_published(title: str, body: str) -> Done | NotDone:
+def already_published(title: str, body: str) -> Done[str] | NotDone:
     """Look whether the act that bears this call's key is in the outbox: what to ask when a kill cut it off."""
     key = idempotency_key()
     for number, line in enumerate(_outbox_lines(), start=1):

@@ -123,7 +123,7 @@ def test_a_failing_send_alone_runs_again(home: Home) -> None:
             raise ConnectionRefusedError("no")
         return {"log": [str(order["i"])]}
 
-    graph = StateGraph(Log).add_node("work", work)  # type: ignore[arg-type]
+    graph = StateGraph(Log).add_node("work", work)  # type: ignore[call-overload]
     graph.add_conditional_edges(START, lambda _: [Send("work", {"i": i}) for i in range(5)], ["work"])
     agent = home.protect(graph.compile())
     with pytest.raises(ConnectionRefusedError):
@@ -141,7 +141,7 @@ def test_an_error_handler_ends_the_matter(home: Home) -> None:
         return Command(update={"log": [f"handled {error.node}"]}, goto="c")
 
     graph = StateGraph(Log)
-    graph.add_node("b", Broken(home, "b"), error_handler=handler)
+    graph.add_node("b", Broken(home, "b"), error_handler=handler)  # type: ignore[call-overload]
     graph.add_node("c", step("c"))
     graph.add_edge(START, "b").add_edge("c", END)
 
