@@ -123,7 +123,7 @@ class Demo:
         store = open_store(self.store_url)
         try:
             events = store.perform(store.list_events(ONE_USER, self.thread, limit=100_000))
-            return {event.ref for event in events if event.kind == "task" and event.ref}
+            return {event.ref for event in events if event.kind == "task_done" and event.ref}
         finally:
             store.close()
 

@@ -24,6 +24,7 @@ from concurrent.futures import Future
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeAlias, TypeVar, overload
+from urllib.parse import quote
 from uuid import uuid4
 from weakref import WeakKeyDictionary
 
@@ -122,6 +123,15 @@ class Journal:
 _in_flight: WeakKeyDictionary[Store, dict[tuple[str, str], Future[None]]] = WeakKeyDictionary()
 """The acts that this process is at, by owner and key: a business key is shared by runs, so this is no run's own."""
 _in_flight_mutex = threading.Lock()
+
+
+def acts_in_flight(store: Store) -> bool:
+    """Whether this process is performing an outside act for a run of this store, of whatever claim."""
+    with _in_flight_mutex:
+        return bool(_in_flight.get(store))
+
+
+WHY_CHARS_MAX = 500
 
 JOURNAL_KEY = "__ninelives"
 """Entry of `config["configurable"]` that carries the journal to every node and tool, also of nested graphs."""
@@ -322,10 +332,10 @@ def _perform(
         yield end(EffectState.NOT_DONE, why="it stopped to ask")
         raise
     except marking.not_done_on as error:
-        yield end(EffectState.NOT_DONE, why=repr(error))
+        yield end(EffectState.NOT_DONE, why=repr(error)[:WHY_CHARS_MAX])
         raise
     except Exception as error:
-        yield end(EffectState.UNKNOWN, why=f"the call raised {error!r}")
+        yield end(EffectState.UNKNOWN, why=f"the call raised {error!r}"[:WHY_CHARS_MAX])
         raise
     try:
         ending = end(EffectState.DONE, result)
@@ -459,9 +469,8 @@ def _new_effect(
     equals = (task.path, task.tool_call_id or digest.hex(), marking.name)
     ordinal = book.ordinal(task.stored_task_id, equals)
     place = _hash(task.thread_id, task.stored_task_id, *equals, ordinal)
-    own = marking.key(*args, **kwargs) if marking.key else None
     return NewEffect(
-        key=f"nl-{place}" if own is None else f"own:{marking.name}:{own}",
+        key=f"nl-{place}" if marking.key is None else _own_key(marking, args, kwargs),
         name=marking.name,
         checkpoint_id=task.checkpoint_id,
         ns=task.checkpoint_ns,
@@ -472,6 +481,18 @@ def _new_effect(
         args_digest=digest,
         lineage=_hash(*equals, ordinal),
     )
+
+
+def _own_key(marking: Marking, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
+    """The business key; name and key are quoted, so that no two pairs of them look alike."""
+    assert marking.key is not None
+    own = marking.key(*args, **kwargs)
+    if not isinstance(own, str) or not own:
+        raise NineLivesError(
+            f"key= of effect {marking.name!r} returned {own!r}; it must be a text that names the act, which was not"
+            " performed."
+        )
+    return f"own:{quote(marking.name, safe='')}:{quote(own, safe=' @+.,/')}"
 
 
 def _args_digest(act: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any], book: Journal) -> bytes:

@@ -20,8 +20,9 @@ import weakref
 from dataclasses import dataclass
 from uuid import uuid4
 
+from ninelives.effects import acts_in_flight
 from ninelives.errors import LeaseLostError, StoreUnavailableError, WorkerLostError
-from ninelives.model import Lease, WorkerLease
+from ninelives.model import Lease, RunStatus, WorkerLease
 from ninelives.store import Store
 
 log = logging.getLogger(__name__)
@@ -46,6 +47,8 @@ class Keeper:
         self._trusted_until = 0.0
         self._pid = os.getpid()
         self._stop = threading.Event()
+        self._former: list[str] = []
+        self._to_end: list[tuple[Lease, RunStatus, str]] = []
 
     def worker(self) -> WorkerLease:
         """
@@ -82,20 +85,43 @@ class Keeper:
         """Leave: the worker is buried, its lock dropped. Runs that it still has are cut off."""
         self._stop.set()
         with self._mutex:
+            for worker_id in self._former:
+                self._leave(worker_id)
             if self._worker is not None:
                 self._leave(self._worker.worker_id)
                 self._worker = None
 
+    def end_later(self, lease: Lease, status: RunStatus, cause: str) -> None:
+        """A run that nobody drives any more, but whose end could not be recorded now (a full disk): tried again."""
+        with self._mutex:
+            self._to_end.append((lease, status, cause))
+
+    def _end_what_is_left(self) -> None:
+        with self._mutex:
+            due, self._to_end = self._to_end, []
+        for lease, status, cause in due:
+            try:
+                self.store.perform(self.store.finish_run(lease, status, cause=cause))
+            except LeaseLostError:
+                log.info("run %s was taken over before its end was recorded", lease.run_id)
+            except StoreUnavailableError:
+                self.end_later(lease, status, cause)
+
     def _register(self) -> None:
-        former, self._worker = self._worker, None
-        if former is not None:
-            self._leave(former.worker_id)
+        if self._worker is not None:
+            self._former.append(self._worker.worker_id)
+            self._worker = None
+        self._leave_formers()
         worker_id = uuid4().hex
         self.store.hold_worker_lock(worker_id)
         asked = time.monotonic()
-        self._worker = self.store.perform(
-            self.store.register_worker(worker_id, host=socket.gethostname(), pid=os.getpid(), ttl_s=self._ttl_s)
-        )
+        try:
+            self._worker = self.store.perform(
+                self.store.register_worker(worker_id, host=socket.gethostname(), pid=os.getpid(), ttl_s=self._ttl_s)
+            )
+        except BaseException:
+            self.store.drop_worker_lock(worker_id)
+            raise
         self._trust_from(asked)
         self._stop.set()
         self._stop = threading.Event()
@@ -104,6 +130,15 @@ class Keeper:
         )
         beat.name = "ninelives-heartbeat"
         beat.start()
+
+    def _leave_formers(self) -> None:
+        """
+        Sign off those that this process was before its lease ended, once no outside act of it is in flight any more.
+
+        Until then they count as alive: what they have begun may still happen, and must not be called "not done".
+        """
+        while self._former and not acts_in_flight(self.store):
+            self._leave(self._former.pop())
 
     def _leave(self, worker_id: str) -> None:
         try:
@@ -131,6 +166,9 @@ class Keeper:
             return again
         if self._worker is worker:
             self._trust_from(asked)
+        self._end_what_is_left()
+        with self._mutex:
+            self._leave_formers()
         return True
 
 

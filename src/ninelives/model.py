@@ -76,6 +76,14 @@ class Thread:
     bytes: int = 0
 
 
+COUNTS = ("steps", "model_calls", "tokens_in", "tokens_out", "tool_calls", "active_s")
+"""What a run's row counts."""
+
+
+def _sum(one: tuple[int, int, int], other: tuple[int, int, int]) -> tuple[int, int, int]:
+    return one[0] + other[0], one[1] + other[1], one[2] + other[2]
+
+
 @dataclass(frozen=True, slots=True)
 class Usage:
     """What a run has cost so far; counts across crashes."""
@@ -86,15 +94,19 @@ class Usage:
     tokens_out: int = 0
     tool_calls: int = 0
     active_s: float = 0.0
+    by_model: Mapping[str, tuple[int, int, int]] = field(default_factory=dict)
+    """Calls, tokens in, tokens out of each model, where it is known which one answered."""
 
     def __add__(self, other: Usage) -> Usage:
-        return Usage(*(a + b for a, b in zip(self._values(), other._values(), strict=True)))  # type: ignore[arg-type]
+        models = {
+            name: _sum(self.by_model.get(name, (0, 0, 0)), other.by_model.get(name, (0, 0, 0)))
+            for name in {**self.by_model, **other.by_model}
+        }
+        counts = {name: getattr(self, name) + getattr(other, name) for name in COUNTS}
+        return Usage(**counts, by_model=models)
 
     def __bool__(self) -> bool:
-        return any(self._values())
-
-    def _values(self) -> tuple[float, ...]:
-        return (self.steps, self.model_calls, self.tokens_in, self.tokens_out, self.tool_calls, self.active_s)
+        return any(getattr(self, name) for name in COUNTS)
 
 
 NO_USAGE = Usage()

@@ -26,7 +26,14 @@ from langgraph.types import Command, Interrupt
 
 from ninelives import _langgraph
 from ninelives.effects import JOURNAL_KEY, Journal
-from ninelives.errors import EffectOutcomeUnknownError, GraphChangedError, LeaseLostError, NineLivesError
+from ninelives.errors import (
+    EffectOutcomeUnknownError,
+    GraphChangedError,
+    LeaseLostError,
+    NineLivesError,
+    NoCheckpointFoundError,
+    StoreUnavailableError,
+)
 from ninelives.lease import Claim
 from ninelives.model import EffectState, Run, RunStatus, Scope, StoredCheckpoint, Unreadable, Usage
 from ninelives.saver import Saver
@@ -131,7 +138,14 @@ class Drive:
         else:
             self.input = self.run.spec.input
             if self.run.spec.from_base and self.run.base is not None:
+                await self._must_have(self.run.base)
                 self.config["configurable"]["checkpoint_id"] = self.run.base
+
+    async def _must_have(self, base: str) -> None:
+        """LangGraph would take a checkpoint that is not there for an empty thread, and begin anew."""
+        if await self.store.aperform(self.store.get_checkpoint(self.scope, self.run.thread_id, "", base)) is None:
+            why = f"has no checkpoint {base!r} any more, which this run is to begin from"
+            raise NoCheckpointFoundError(self.run.thread_id, why=why)
 
     async def _check_head(self, *, pending: bool) -> None:
         """`pending`: what waits at the head is to go on; a new input drops it, by its caller's own choice."""
@@ -197,7 +211,7 @@ class Drive:
         return _langgraph.Watch(
             before_node=self._before_node,
             before_tool=self._before_tool,
-            after_model=lambda tokens: self.spent.add(Usage(model_calls=1, tokens_in=tokens[0], tokens_out=tokens[1])),
+            after_model=self._after_model,
         )
 
     def _before_node(self, name: str, ns: str, task_id: str) -> None:
@@ -208,6 +222,10 @@ class Drive:
     def _before_tool(self, name: str, tool_call_id: str | None, arguments: Any) -> None:
         self._check()
         self.spent.add(Usage(tool_calls=1))
+
+    def _after_model(self, tokens_in: int, tokens_out: int, model: str) -> None:
+        by_model = {model: (1, tokens_in, tokens_out)} if model else {}
+        self.spent.add(Usage(model_calls=1, tokens_in=tokens_in, tokens_out=tokens_out, by_model=by_model))
 
     def _check(self) -> None:
         try:
@@ -254,8 +272,16 @@ class Drive:
         return EffectOutcomeUnknownError(error.name, error.key, error.why, others)
 
     async def _finish(self, status: RunStatus, cause: str | None = None) -> None:
-        usage = self.spent.take()
-        self.run = await self.store.aperform(self.store.finish_run(self.claim.lease, status, cause=cause, usage=usage))
+        """
+        Record the end. Where the store cannot take it now, the heartbeat tries again: a run that nobody drives any more
+        must not look alive for as long as its process lives.
+        """
+        act = self.store.finish_run(self.claim.lease, status, cause=cause, usage=self.spent.take())
+        try:
+            self.run = await self.store.aperform(act)
+        except StoreUnavailableError:
+            self.claim.keeper.end_later(self.claim.lease, RunStatus.QUEUED, cause or "its end could not be recorded")
+            raise
 
     async def quiet(self) -> None:
         """
@@ -287,6 +313,8 @@ class Drive:
             self._wait_until_quiet()
             try:
                 self.store.perform(act)
+            except StoreUnavailableError:
+                self.claim.keeper.end_later(self.claim.lease, RunStatus.QUEUED, cause)
             except NineLivesError as error:
                 log.info("run %s was not released: %s", self.run.run_id, error)
 
@@ -465,6 +493,3 @@ def call_options(run: Run, given: Mapping[str, Any]) -> dict[str, Any]:
     """Breakpoints of the stored request, unless this call names its own."""
     stored = {"interrupt_before": run.spec.interrupt_before, "interrupt_after": run.spec.interrupt_after}
     return {**{name: value for name, value in stored.items() if value is not None}, **given}
-
-
-Listener = Callable[[Any], None]

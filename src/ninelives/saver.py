@@ -28,7 +28,7 @@ from langgraph.checkpoint.base import (
 )
 
 from ninelives import _langgraph
-from ninelives.model import Lease, Scope, StoredCheckpoint, Usage
+from ninelives.model import NO_USAGE, Lease, Scope, StoredCheckpoint, Usage
 from ninelives.store import Act, PutCheckpoint, PutWrites, Store
 
 log = logging.getLogger(__name__)
@@ -237,6 +237,8 @@ class Saver(BaseCheckpointSaver[int]):
             withdraw=(WRITES_IDX_MAP[_langgraph.RESUME],) if failed else (),
             replace=self.lease is not None and _langgraph.is_input_task(checkpoint_id, task_id),
             questions=_questions(writes) if self.lease else (),
+            kind=_kind(checkpoint_id, task_id, {channel for channel, _ in writes}),
+            usage=self._spent() if self.lease else NO_USAGE,
         )
         return self.store.put_writes(self.scope, thread_id, put, self.lease)
 
@@ -340,6 +342,14 @@ def _of_failure(writes: Sequence[tuple[str, Any]]) -> list[tuple[str, Any]]:
 
 def _numbered(writes: Sequence[tuple[str, Any]]) -> list[tuple[int, str, Any]]:
     return [(IDX.get(channel, place), channel, value) for place, (channel, value) in enumerate(writes)]
+
+
+def _kind(checkpoint_id: str, task_id: str, channels: set[str]) -> str:
+    if task_id == _langgraph.NULL_TASK_ID or _langgraph.is_input_task(checkpoint_id, task_id):
+        return "input"
+    if _langgraph.ERROR in channels:
+        return "task_failed"
+    return "task_asked" if channels <= {_langgraph.INTERRUPT, _langgraph.RESUME} else "task_done"
 
 
 def _questions(writes: Sequence[tuple[str, Any]]) -> list[tuple[str, Any]]:

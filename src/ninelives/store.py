@@ -108,6 +108,9 @@ class PutWrites:
     withdraw: Sequence[int] = ()
     replace: bool = False
     questions: Sequence[tuple[str, Any]] = ()
+    kind: str = "task_done"
+    """Of the event that tells of it: `task_done`, `task_failed`, `task_asked`, `input`."""
+    usage: Usage = NO_USAGE
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +134,8 @@ class Store(ABC):
     url: str
     durability: str
     """What an acknowledgement means, in words."""
+    in_memory: bool = False
+    """It ends with this process."""
     clock: Clock = system_clock
     fault: Fault | None = None
 

@@ -151,7 +151,8 @@ class Desk:
         self, lease: Lease, interrupt_id: str = "q1", payload: Any = "go?", *, ns: str = "", task: str = "k"
     ) -> None:
         """A task's question, as the saver records it."""
-        self.write(lease, "c1", task, (-3, "__interrupt__", payload), questions=[(interrupt_id, payload)], ns=ns)
+        question = (-3, "__interrupt__", payload)
+        self.write(lease, "c1", task, question, questions=[(interrupt_id, payload)], ns=ns, kind="task_asked")
 
     def head(self, thread_id: str = "t", *, ns: str = "", scope: Scope = ONE_USER) -> StoredCheckpoint | None:
         return self.do(self.store.get_checkpoint(scope, thread_id, ns, None))

@@ -98,13 +98,15 @@ def test_answer_of_a_graph_is_its_last_words_or_its_state() -> None:
 
 
 def test_money_is_told_where_prices_are_known() -> None:
-    """No prices, no money; one price, the cost; several, the least and the most it can have been."""
-    usage = Usage(steps=2, model_calls=1, tokens_in=1_000_000, tokens_out=100_000, active_s=1.25)
+    """No prices, no money; each model costs its own price; one without a price is named, not guessed."""
+    models = {"a": (1, 1_000_000, 0), "b": (1, 0, 100_000)}
+    usage = Usage(steps=2, model_calls=2, tokens_in=1_000_000, tokens_out=100_000, active_s=1.25, by_model=models)
     cheap, dear = Price(1.0, 2.0), Price(3.0, 15.0)
 
-    assert usage_in_words(usage, {}) == "2 steps, 1 model call, 0 tool calls, 1,100,000 tokens, 1.2 s"
-    assert usage_in_words(usage, {"a": dear}).endswith("1.2 s, $4.5000")
-    assert usage_in_words(usage, {"a": dear, "b": cheap}).endswith("$1.2000 to $4.5000")
+    assert usage_in_words(usage, {}) == "2 steps, 2 model calls, 0 tool calls, 1,100,000 tokens, 1.2 s"
+    assert usage_in_words(usage, {"a": dear, "b": cheap}).endswith("1.2 s, $3.2000")
+    assert usage_in_words(usage, {"a": dear}).endswith("$3.0000 + b (no price)")
+    assert usage_in_words(usage, {"c": dear}).endswith("1.2 s, a (no price) + b (no price)")
 
 
 def test_long_values_are_cut_on_one_line() -> None:

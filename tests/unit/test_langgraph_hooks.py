@@ -340,7 +340,7 @@ async def test_watch_tells_each_task_tool_and_model_call_once() -> None:
         after_node=lambda name, ns, task_id, error: told.append(("left", name, task_id, error)),
         before_tool=lambda name, call_id, args: told.append(("tool", name, call_id, args)),
         after_tool=lambda name, error: told.append(("tool left", name, error)),
-        after_model=lambda usage: told.append(("model", usage)),
+        after_model=lambda tokens_in, tokens_out, _: told.append(("model", (tokens_in, tokens_out))),
     )
     graph = agent_with_subagent([weather], InMemorySaver())
     await graph.ainvoke({"messages": [HumanMessage("go")]}, {**thread(), "callbacks": [watch]}, durability="sync")

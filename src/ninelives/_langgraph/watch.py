@@ -57,7 +57,7 @@ class Watch(BaseCallbackHandler):
         after_node: (node name, namespace, task id, error or None).
         before_tool: (tool name, tool call id or None, arguments by name, or the text given).
         after_tool: (tool name, error or None).
-        after_model: ((input tokens, output tokens)); zeros when the provider tells none.
+        after_model: (input tokens, output tokens, model); zeros when the provider tells none, "" for no name.
     """
 
     raise_error = True
@@ -70,7 +70,7 @@ class Watch(BaseCallbackHandler):
         after_node: Callable[[str, str, str, BaseException | None], None] = _ignore,
         before_tool: Callable[[str, str | None, Any], None] = _ignore,
         after_tool: Callable[[str, BaseException | None], None] = _ignore,
-        after_model: Callable[[tuple[int, int]], None] = _ignore,
+        after_model: Callable[[int, int, str], None] = _ignore,
     ) -> None:
         self._before_node, self._after_node = before_node, after_node
         self._before_tool, self._after_tool = before_tool, after_tool
@@ -134,7 +134,7 @@ class Watch(BaseCallbackHandler):
         self._end(run_id, error)
 
     def on_llm_end(self, response: LLMResult, **kwargs: Any) -> None:
-        self._after_model(_usage(response))
+        self._after_model(*_usage(response), _model(response))
 
     # -- helpers -----------------------------------------------------------------------------------------------
 
@@ -159,6 +159,17 @@ def _place(metadata: Mapping[str, Any] | None) -> tuple[str | None, str | None]:
 
 def _task_id(ns: str) -> str:
     return ns.rpartition(NS_END)[2]
+
+
+def _model(response: LLMResult) -> str:
+    """As the provider names it in its answer."""
+    said = [(response.llm_output or {}).get("model_name")]
+    for batch in response.generations:
+        for generation in batch:
+            if isinstance(generation, ChatGeneration):
+                metadata = generation.message.response_metadata
+                said += [metadata.get("model_name"), metadata.get("model")]
+    return next((name for name in said if isinstance(name, str) and name), "")
 
 
 def _usage(response: LLMResult) -> tuple[int, int]:

@@ -30,6 +30,7 @@ from ninelives.cli.render import say
 from ninelives.config import Settings
 from ninelives.errors import ConfigError
 from ninelives.protect.admission import Protection
+from ninelives.stores import absolute
 from ninelives.protect.graph import ATTRIBUTE
 
 LANGGRAPH_JSON = "langgraph.json"
@@ -72,7 +73,7 @@ def protected(loaded: Loaded, store: str | None, settings: Settings) -> Any:
     """
     if ATTRIBUTE in vars(loaded.graph):
         own = protection_of(loaded.graph)
-        if store and store != own.store.url:
+        if store and absolute(store) != own.store.url:
             raise ConfigError(
                 f"the graph is protected already and keeps its threads in {own.store.url}; leave --store out."
             )

@@ -98,13 +98,18 @@ def usage_in_words(usage: Usage, prices: Mapping[str, Price]) -> str:
         render.count(usage.tokens_in + usage.tokens_out, "token"),
         f"{usage.active_s:.1f} s",
     ]
-    if prices and usage.tokens_in + usage.tokens_out:
+    if prices and usage.by_model:
         words.append(_money(usage, prices))
     return ", ".join(words)
 
 
 def _money(usage: Usage, prices: Mapping[str, Price]) -> str:
-    """Which model took which tokens is not recorded: with several prices, the least and the most it can have been."""
-    costs = [(usage.tokens_in * price.input + usage.tokens_out * price.output) / 1e6 for price in prices.values()]
-    least, most = f"${min(costs):.4f}", f"${max(costs):.4f}"
-    return least if least == most else f"{least} to {most}"
+    """What the models with a price have cost; those without one are named, not guessed."""
+    priced = {name: prices[name] for name in usage.by_model if name in prices}
+    cost = sum(
+        (usage.by_model[name][1] * price.input + usage.by_model[name][2] * price.output) / 1e6
+        for name, price in priced.items()
+    )
+    unpriced = sorted(usage.by_model.keys() - priced.keys())
+    words = [f"${cost:.4f}"] if priced else []
+    return " + ".join([*words, *(f"{name} (no price)" for name in unpriced)])

@@ -36,7 +36,8 @@ from ninelives.errors import (
     UnfinishedRunError,
 )
 from ninelives.model import Run, RunStatus, Started, Unfinished
-from ninelives.protect.admission import Protection, abandon, find_unfinished
+from ninelives.protect.admission import Protection, abandon, find_unfinished, first_request
+from ninelives.protect.graph import start_over_options
 
 
 def run(
@@ -173,7 +174,7 @@ class _Run:
         if choice == "abandon":
             return self._abandon()
         if choice == "start_over":
-            return self._start_over(unfinished.run)
+            return self._start_over()
         raise UnfinishedRunError(unfinished)
 
     def _unfinished(self) -> Unfinished | None:
@@ -195,20 +196,10 @@ class _Run:
             say(f"abandoned run {run.run_id} of thread {run.thread_id}; what it did stays for reading")
         return Exit.DONE
 
-    def _start_over(self, run: Run) -> int:
+    def _start_over(self) -> int:
         """With the input that the unfinished chain of runs began with, and whatever was stored beside it."""
-        first = self.p.store.perform(self.p.store.get_run(self.p.scope, run.chain)).spec
-        config: dict[str, Any] = {"configurable": dict(first.configurable), "metadata": dict(first.metadata)}
-        if first.recursion_limit is not None:
-            config["recursion_limit"] = first.recursion_limit
-        given = {"interrupt_before": first.interrupt_before, "interrupt_after": first.interrupt_after}
-        return self._drive(
-            first.input,
-            on_unfinished="start_over",
-            config=config,
-            context=first.context,
-            **{name: value for name, value in given.items() if value is not None},
-        )
+        first = self._runner.run(first_request(self.p, self.call.thread))
+        return self._drive(first.input, on_unfinished="start_over", **start_over_options(first))
 
     # -- doing it --------------------------------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ in the store before its first node: from then on it outlives every process.
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -22,7 +23,9 @@ from langgraph.types import Command
 from ninelives import _langgraph
 from ninelives.errors import (
     ConfigError,
+    DivergentStateError,
     GraphChangedError,
+    IdempotencyMismatchError,
     InvalidDecisionError,
     LeaseLostError,
     NoCheckpointFoundError,
@@ -48,6 +51,8 @@ from ninelives.protect.identity import Regulars
 from ninelives.runner import AnyGraph, Plan
 from ninelives.saver import Saver
 from ninelives.store import Act, Store
+
+log = logging.getLogger(__name__)
 
 OnUnfinished = Literal["ask", "continue", "start_over", "abandon"]
 IfMissing = Literal["create", "error"]
@@ -96,7 +101,6 @@ class Request:
     interrupt_after: Any = None
     on_start: Callable[[Started], Any] | None = None
     actor: str = ""
-    from_nothing: bool = False
     new_thread: bool = False
 
     @property
@@ -134,8 +138,8 @@ async def admit(p: Protection, request: Request) -> Admitted:
     deadline, pause, overtaken = time.monotonic() + request.wait_s, WAIT_PAUSE_S[0], 0
     while True:
         try:
-            return await _Admission(p, request, await _ready(p)).admit()
-        except LeaseLostError:
+            return await _Admission(p, request, await ready(p)).admit()
+        except (LeaseLostError, DivergentStateError):
             # Somebody else has ended the run between our look at it and our hand on it: look again.
             overtaken += 1
             if overtaken > OVERTAKEN_MAX:
@@ -147,7 +151,7 @@ async def admit(p: Protection, request: Request) -> Admitted:
             pause = min(pause * 1.5, WAIT_PAUSE_S[1])
 
 
-async def _ready(p: Protection) -> WorkerLease:
+async def ready(p: Protection) -> WorkerLease:
     """Our worker, after the dead neighbours were buried; off the loop, since both may wait for the store."""
     p.keeper.must_serve()
 
@@ -177,7 +181,8 @@ class _Admission:
 
     async def _start(self) -> Admitted:
         if self.request.checkpoint_id is not None:
-            await self._must_have(self.request.checkpoint_id)
+            await self._must_be_ours()
+            await must_have(self.p, self.request.thread_id, self.request.checkpoint_id)
         new = self._new_run()
         try:
             admission = await self._claim(self.store.start_run(self.scope, new, self.worker))
@@ -190,7 +195,7 @@ class _Admission:
     def _new_run(self) -> NewRun:
         request, p = self.request, self.p
         given = _langgraph.with_message_ids(p.plan.graph, request.input)
-        travels = request.checkpoint_id is not None or request.from_nothing
+        travels = request.checkpoint_id is not None
         spec = RunSpec(
             input=given,
             recursion_limit=request.config.get("recursion_limit", p.recursion_limit),
@@ -219,7 +224,8 @@ class _Admission:
             raise UnfinishedRunError(await self._describe(run, questions))
         if choice == "continue":
             admitted = await self._take_over(run)
-            return replace(admitted, then_again=run.request != new.request)
+            asked_first = await self.store.aperform(self.store.get_run(self.scope, run.chain))
+            return replace(admitted, then_again=asked_first.request != new.request)
         closing = replace(new, closes=run.run_id)
         if choice == "start_over":
             spec = replace(new.spec, from_base=True)
@@ -273,25 +279,19 @@ class _Admission:
             todo = f"Use graph {thread.graph!r}, or a thread of its own for this one."
             raise GraphChangedError(thread_id, f"it belongs to graph {thread.graph!r}, not {graph!r}", todo)
 
-    async def _must_have(self, checkpoint_id: str) -> None:
-        """LangGraph would take an unknown checkpoint for an empty thread, and begin anew."""
-        await self._must_be_ours()
-        thread_id = self.request.thread_id
-        if await self.store.aperform(self.store.get_checkpoint(self.scope, thread_id, "", checkpoint_id)) is None:
-            raise NoCheckpointFoundError(thread_id, why=f"has no checkpoint {checkpoint_id!r}")
-
     # -- answers --------------------------------------------------------------------------------------------------
 
     async def _answer(self, command: Command[Any]) -> Admitted:
         """Commit the answers and the run that goes on with them, before anything is driven."""
-        thread_id = self.request.thread_id
+        thread_id, new = self.request.thread_id, self._new_run()
         await self._must_be_ours()
+        if new.key is not None and (known := await self._answered_before(new)):
+            return await self._known(known)
         questions = await self._questions()
         if command.resume is None:
             why = "the Command says nothing (to answer with None, name the question: resume={interrupt_id: None})"
             raise InvalidDecisionError(why, [question.interrupt_id for question in questions])
         answers = _by_id(command.resume, questions)
-        new = self._new_run()
         rest = replace(command, resume=None)
         asking = await self.store.aperform(self.store.find_newest_run(self.scope, thread_id))
         spec = replace(new.spec, input=rest if rest.update or rest.goto else None)
@@ -302,13 +302,20 @@ class _Admission:
                 self.scope,
                 thread_id,
                 answers,
-                replace(new, spec=spec, key=None),
+                replace(new, spec=spec),
                 self.worker,
                 actor=self.request.actor,
                 channel="call",
             )
         )
-        return await self._claimed(admission)
+        return await (self._claimed(admission) if admission.lease else self._known(admission.run))
+
+    async def _answered_before(self, new: NewRun) -> Run | None:
+        """The run that this very answer has made, under the same idempotency key."""
+        known = await self.store.aperform(self.store.find_run_by_key(self.scope, new.graph, str(new.key)))
+        if known is not None and known.request != new.request:
+            raise IdempotencyMismatchError(str(new.key), known.run_id)
+        return known
 
     async def _questions(self) -> list[Interrupt]:
         """
@@ -342,15 +349,20 @@ class _Admission:
     async def _claimed(self, admission: Admission) -> Admitted:
         assert admission.lease is not None
         run, claim = admission.run, Claim(admission.lease, self.p.keeper)
-        if not self.request.new_thread:
-            self.p.regulars.came(created=admission.created)
-        if self.request.on_start is not None:
-            try:
-                self.request.on_start(Started(run.thread_id, run.run_id, admission.created))
-            except BaseException:
-                await let_go(claim, "on_start raised")
-                raise
+        try:
+            self._tell(Started(run.thread_id, run.run_id, admission.created))
+        except BaseException:
+            await let_go(claim, "on_start raised")
+            raise
         return Admitted(run, claim)
+
+    def _tell(self, started: Started) -> None:
+        if started.created:
+            log.info("thread %s was made for graph %s", started.thread_id, self.p.plan.name)
+        if not self.request.new_thread:
+            self.p.regulars.came(created=started.created)
+        if self.request.on_start is not None:
+            self.request.on_start(started)
 
     async def _describe(self, run: Run, questions: list[Interrupt]) -> Unfinished:
         return await unfinished(self.p, run, questions)
@@ -395,6 +407,12 @@ def _by_id(resume: Any, questions: list[Interrupt]) -> dict[str, Any]:
     raise InvalidDecisionError(why, pending)
 
 
+async def must_have(p: Protection, thread_id: str, checkpoint_id: str) -> None:
+    """LangGraph would take an unknown checkpoint, or one that was pruned, for an empty thread, and begin anew."""
+    if await p.store.aperform(p.store.get_checkpoint(p.scope, thread_id, "", checkpoint_id)) is None:
+        raise NoCheckpointFoundError(thread_id, why=f"has no checkpoint {checkpoint_id!r} (any more)")
+
+
 async def retake(p: Protection, claim: Claim) -> Claim | None:
     """
     A new claim on a run whose lease ended while this process was away (a closed laptop), if nobody has it since.
@@ -406,25 +424,33 @@ async def retake(p: Protection, claim: Claim) -> Claim | None:
     if run.epoch != lease.epoch or run.status not in (RunStatus.RUNNING, RunStatus.QUEUED):
         return None
     try:
-        admission = await p.store.aperform(p.store.take_over(p.scope, run.run_id, await _ready(p)))
+        admission = await p.store.aperform(p.store.take_over(p.scope, run.run_id, await ready(p)))
     except (LeaseLostError, ThreadBusyError):
         return None
     assert admission.lease is not None
     return Claim(admission.lease, p.keeper)
 
 
-async def first_input(p: Protection, run: Run) -> Any:
-    """What the first run of this one's chain was asked: what a start-over begins with."""
-    return (await p.store.aperform(p.store.get_run(p.scope, run.chain))).spec.input
+async def first_request(p: Protection, thread_id: str) -> RunSpec:
+    """
+    What the unfinished chain of runs was asked first: what a start-over begins with.
+
+    Raises:
+        NoCheckpointFoundError: nothing is unfinished.
+    """
+    found = await find_unfinished(p, thread_id)
+    if found is None:
+        raise NoCheckpointFoundError(thread_id, why="has nothing unfinished that could be started over")
+    return (await p.store.aperform(p.store.get_run(p.scope, found.run.chain))).spec
 
 
 async def find_unfinished(p: Protection, thread_id: str) -> Unfinished | None:
     """What is unfinished on a thread, and what would run again; None if nothing is, or a live process has it."""
-    await _ready(p)
+    admission = _Admission(p, Request(None, thread_id, {}), await ready(p))
+    await admission._must_be_ours()
     run = await p.store.aperform(p.store.find_newest_run(p.scope, thread_id))
     if run is None or run.held or not run.unfinished:
         return None
-    admission = _Admission(p, Request(None, thread_id, {}), p.keeper.worker())
     return await unfinished(p, run, await admission._questions())
 
 
@@ -449,7 +475,7 @@ async def unfinished(p: Protection, run: Run, questions: list[Interrupt]) -> Unf
 
 async def abandon(p: Protection, thread_id: str, *, by: str = "") -> Run | None:
     """Close the thread's unfinished run; what it has done stays for reading. None: there was none."""
-    await _ready(p)
+    await _Admission(p, Request(None, thread_id, {}), await ready(p))._must_be_ours()
     run = await p.store.aperform(p.store.find_newest_run(p.scope, thread_id))
     if run is None or not run.unfinished:
         return None

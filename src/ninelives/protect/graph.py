@@ -12,7 +12,7 @@ import difflib
 import inspect
 import logging
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import cache
@@ -20,11 +20,11 @@ from typing import Any, cast
 from uuid import uuid4
 
 from langchain_core.runnables import RunnableConfig
-from langgraph.types import Command, Interrupt
+from langgraph.types import Interrupt
 
 from ninelives import _langgraph, effects
-from ninelives.errors import LeaseLostError, MissingThreadError, NoCheckpointFoundError
-from ninelives.model import NewRun, Run, RunSpec, RunStatus, Started, Unfinished
+from ninelives.errors import LeaseLostError, MissingThreadError
+from ninelives.model import NewRun, Run, RunSpec, RunStatus, Unfinished
 from ninelives.protect.admission import (
     Admitted,
     IfMissing,
@@ -34,10 +34,12 @@ from ninelives.protect.admission import (
     abandon,
     admit,
     find_unfinished,
-    first_input,
+    first_request,
     let_go,
+    must_have,
     one_of,
     reading_graph,
+    ready,
     retake,
 )
 from ninelives.protect.entries import context_fields, restored
@@ -217,6 +219,7 @@ class ProtectedCalls:
         place: dict[str, Any] = {"thread_id": admitted.run.thread_id}
         if admitted.run.status is RunStatus.DONE and admitted.run.last_checkpoint:
             place["checkpoint_id"] = admitted.run.last_checkpoint
+            await must_have(self._p, admitted.run.thread_id, admitted.run.last_checkpoint)
         state = await reading_graph(self._p).aget_state({"configurable": place})
         questions = [*asked, *(Interrupt(value=q.payload, id=q.interrupt_id) for q in admitted.questions)]
         return _output(self, state.values, questions)
@@ -233,11 +236,9 @@ class ProtectedCalls:
 
     async def astart_over(self, thread: str, config: RunnableConfig | None = None, **kwargs: Any) -> Any:
         """As `start_over`, on the caller's loop. Raises NoCheckpointFoundError where nothing is unfinished."""
-        found = await find_unfinished(self._p, thread)
-        if found is None:
-            raise NoCheckpointFoundError(thread, why="has nothing unfinished that could be started over")
-        given = await first_input(self._p, found.run)
-        return await self.ainvoke(given, config, thread=thread, on_unfinished="start_over", **kwargs)
+        first = await first_request(self._p, thread)
+        options = {**start_over_options(first, config), **kwargs}
+        return await self.ainvoke(first.input, **options, thread=thread, on_unfinished="start_over")
 
     def abandon(self, thread: str, *, by: str = "") -> Run | None:
         """Close the unfinished run; what it has done stays for reading. None: there was none."""
@@ -269,6 +270,8 @@ class ProtectedCalls:
     async def _editing(self, config: RunnableConfig) -> AsyncIterator[AnyGraph]:
         p = self._p
         thread_id = _thread_id(self._config, config)
+        if p.ephemeral:
+            raise MissingThreadError("with ephemeral=True there is no state that could be edited.")
         if thread_id is None:
             raise MissingThreadError
         new = NewRun(
@@ -279,7 +282,7 @@ class ProtectedCalls:
             driver="edit",
             may_create=p.if_missing == "create",
         )
-        admission = await p.store.aperform(p.store.start_run(p.scope, new, p.keeper.worker()))
+        admission = await p.store.aperform(p.store.start_run(p.scope, new, await ready(p)))
         assert admission.lease is not None
         saver = Saver(p.store, owner=p.owner, lease=admission.lease, graph_fp=p.plan.fingerprint)
         status = RunStatus.FAILED
@@ -465,5 +468,12 @@ class _Closing:
         await self._chunks.aclose()
 
 
-OnStart = Callable[[Started], Any]
-__all__ = ["ATTRIBUTE", "Command", "IfMissing", "OnUnfinished", "ProtectedCalls", "protected_class"]
+def start_over_options(first: RunSpec, config: RunnableConfig | None = None) -> dict[str, Any]:
+    """What was stored beside the first input, as options of a call: entries, limit, breakpoints."""
+    given: dict[str, Any] = dict(config or {})
+    for name in ("configurable", "metadata"):
+        given[name] = {**getattr(first, name), **(given.get(name) or {})}
+    if first.recursion_limit is not None:
+        given.setdefault("recursion_limit", first.recursion_limit)
+    stored = {name: getattr(first, name) for name in ("context", "interrupt_before", "interrupt_after")}
+    return {"config": given, **{name: value for name, value in stored.items() if value is not None}}

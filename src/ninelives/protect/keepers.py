@@ -17,7 +17,7 @@ from ninelives.config import Settings
 from ninelives.errors import ConfigError
 from ninelives.lease import Keeper
 from ninelives.store import Store
-from ninelives.stores import open_store
+from ninelives.stores import absolute, open_store
 
 _keepers: dict[tuple[int, str], tuple[Keeper, bool]] = {}
 """By process and store: the keeper, and whether the store was opened here and is ours to close."""
@@ -38,6 +38,8 @@ def keeper_of(store: str | Store, settings: Settings) -> Keeper:
         if place not in _keepers:
             ours = not isinstance(store, Store)
             opened = _open(store, settings) if not isinstance(store, Store) else store
+            if opened.in_memory:
+                _warn_of_memory(settings)
             keeper = Keeper(opened, ttl_s=settings.lease.ttl_s, heartbeat_s=settings.lease.heartbeat_s)
             _keepers[place] = (keeper, ours)
         return _keepers[place][0]
@@ -65,9 +67,8 @@ def _name(store: str | Store, settings: Settings) -> str:
     if isinstance(store, Store):
         return f"open store {id(store)}"
     if store == "memory://":
-        _warn_of_memory(settings)
         return f"memory {next(_memories)}"
-    return store if ":////" in store else f"{os.getcwd()} {store}"
+    return absolute(store)
 
 
 def _open(url: str, settings: Settings) -> Store:

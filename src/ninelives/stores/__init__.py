@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from ninelives.errors import ConfigError
 from ninelives.store import Store
 
+_SQLITE = "sqlite:///"
 KNOWN = ("sqlite:///file.db", "memory://")
 
 
@@ -25,8 +27,16 @@ def open_store(url: str, **settings: Any) -> Store:
     """
     from ninelives.stores.sqlite import SqliteStore
 
+    url = absolute(url)
     if url == "memory://":
         return SqliteStore(None, **settings)
-    if url.startswith("sqlite:///") and len(url) > len("sqlite:///"):
-        return SqliteStore(url.removeprefix("sqlite:///"), **settings)
+    if url.startswith(_SQLITE) and len(url) > len(_SQLITE):
+        return SqliteStore(url.removeprefix(_SQLITE), **settings)
     raise ConfigError(f"store {url!r}: no such kind of store. Known: {', '.join(KNOWN)}.")
+
+
+def absolute(url: str) -> str:
+    """The same store as named from any folder, and past links: one file has one URL."""
+    if not url.startswith(_SQLITE) or len(url) == len(_SQLITE):
+        return url
+    return f"{_SQLITE}{Path(url.removeprefix(_SQLITE)).resolve()}"

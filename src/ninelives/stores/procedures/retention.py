@@ -39,7 +39,7 @@ class RetentionActs(Procedures):
         yield from must_be_free(thread)
         skeletons = yield from self._skeletons(thread["thread_no"], {})
         newest = {s.ns: s for s in skeletons}
-        bases = {row["base"] for row in (yield Query("open_bases", {"thread_no": thread["thread_no"]}))}
+        bases = yield from self._bases(thread)
         kept = [*newest.values(), *(s for s in skeletons if s.ns == "" and s.checkpoint_id in bases)]
         return (yield from self._drop_all_but(thread, skeletons, with_ancestors(kept, skeletons)))
 
@@ -51,9 +51,14 @@ class RetentionActs(Procedures):
         for thread in threads:
             yield from must_be_free(thread)
             skeletons = yield from self._skeletons(thread["thread_no"], names)
-            kept = [s for s in skeletons if s.run_id not in run_ids]
+            bases = yield from self._bases(thread)
+            kept = [s for s in skeletons if s.run_id not in run_ids or (s.ns == "" and s.checkpoint_id in bases)]
             dropped += yield from self._drop_all_but(thread, skeletons, with_ancestors(kept, skeletons))
         return dropped
+
+    def _bases(self, thread: Row) -> Steps[set[str]]:
+        """Where a start-over of the unfinished run would begin."""
+        return {row["base"] for row in (yield Query("open_bases", {"thread_no": thread["thread_no"]}))}
 
     def _skeletons(self, thread_no: int, names: dict[int, str]) -> Steps[list[Skeleton]]:
         rows = yield Query("skeletons", {"thread_no": thread_no})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from ninelives import _langgraph
@@ -18,6 +19,7 @@ from ninelives.errors import (
 )
 from ninelives.model import (
     CLOSED,
+    COUNTS,
     NO_USAGE,
     Admission,
     Lease,
@@ -194,8 +196,7 @@ class RunActs(Procedures):
         params = {"run_no": lease.run_no, "thread_no": lease.thread_no, "status": status.value, "cause": cause}
         yield from fenced(lease)
         yield Query("end_run", params)
-        if usage:
-            yield usage_query(lease, usage)
+        yield from spend(lease, usage)
         if status is RunStatus.DONE:
             yield Query("withdraw_interrupts_after", {"thread_no": lease.thread_no, "run_no": lease.run_no})
         yield event(lease.thread_no, f"run_{'drained' if status is RunStatus.QUEUED else status}", lease=lease)
@@ -256,8 +257,11 @@ class RunActs(Procedures):
 
     @reading
     def chain_usage(self, scope: Scope, chain: str) -> Steps[Usage]:
-        rows = yield Query("chain_usage", {"owner": scope.owner, "chain": chain})
-        return _usage(rows[0])
+        params = {"owner": scope.owner, "chain": chain}
+        usage = _usage((yield Query("chain_usage", params))[0])
+        rows = yield Query("chain_models", params)
+        models = {row["model"]: (row["model_calls"], row["tokens_in"], row["tokens_out"]) for row in rows}
+        return replace(usage, by_model=models)
 
     @reading
     def has_begun(self, lease: Lease) -> Steps[tuple[bool, bool]]:
@@ -297,15 +301,23 @@ class RunActs(Procedures):
         values = dict(row)
         spec = self._unpack(values.pop("spec"))
         usage = _usage(values)
-        for name in Usage.__slots__:
+        for name in COUNTS:
             values.pop(name)
         values["status"] = RunStatus(values["status"])
         values["worker_alive"] = bool(values["worker_alive"])
         return Run(spec=spec, usage=usage, **values)
 
 
-def usage_query(lease: Lease, usage: Usage) -> Query:
-    return Query("add_usage", {"run_no": lease.run_no, **{name: getattr(usage, name) for name in Usage.__slots__}})
+def spend(lease: Lease, usage: Usage) -> Steps[None]:
+    """Add to what the run has cost, in the transaction that records what it was spent on."""
+    if usage:
+        yield Query("add_usage", {"run_no": lease.run_no, **{name: getattr(usage, name) for name in COUNTS}})
+    if usage.by_model:
+        rows = [
+            {"run_no": lease.run_no, "model": model, "model_calls": calls, "tokens_in": read, "tokens_out": said}
+            for model, (calls, read, said) in usage.by_model.items()
+        ]
+        yield Query("add_model_usage", many=rows)
 
 
 def request_digest(value: Any, types: codec.TypeRegistry) -> bytes:
@@ -313,7 +325,8 @@ def request_digest(value: Any, types: codec.TypeRegistry) -> bytes:
 
 
 def _usage(row: Row) -> Usage:
-    return Usage(*(row[name] or 0 for name in Usage.__slots__))
+    counts: dict[str, Any] = {name: row[name] or 0 for name in COUNTS}
+    return Usage(**counts)
 
 
 def _next_epoch() -> Steps[int]:

@@ -15,7 +15,7 @@ from ninelives.model import ONE_USER, Lease, Scope, StoredCheckpoint
 from ninelives.store import Act, PutCheckpoint, PutWrites, Query, Row, Steps, act, reading
 from ninelives.stores import codec
 from ninelives.stores.procedures.base import Procedures, claim_of, event, fenced, one
-from ninelives.stores.procedures.runs import NULL_TASK_ID, usage_query
+from ninelives.stores.procedures.runs import NULL_TASK_ID, spend
 from ninelives.stores.procedures.threads import add_thread, as_json, must_be_free, reopened, thread_row
 
 CHAIN_PAGE = 64
@@ -57,8 +57,7 @@ class StateActs(Procedures):
         yield Query("touch_thread", {"thread_no": thread_no})
         yield event(thread_no, "checkpoint", lease=lease, ref=put.checkpoint_id)
         if lease:
-            if put.usage:
-                yield usage_query(lease, put.usage)
+            yield from spend(lease, put.usage)
             yield from fenced(lease)
 
     def _move_head(self, thread_id: str, place: Mapping[str, Any], *, extends: bool) -> Steps[None]:
@@ -107,8 +106,9 @@ class StateActs(Procedures):
             asked = {**place, **claim_of(lease), "interrupt_id": interrupt_id, "payload": payload}
             if (yield Query("add_interrupt", asked)):
                 yield event(thread_no, "question", lease=lease, ref=interrupt_id)
-        yield event(thread_no, "task", lease=lease, ref=put.task_id)
+        yield event(thread_no, put.kind, lease=lease, ref=put.task_id)
         if lease:
+            yield from spend(lease, put.usage)
             yield from fenced(lease)
 
     def _not_yet_written(

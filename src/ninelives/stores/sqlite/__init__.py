@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from urllib.parse import quote
 
 from ninelives.clock import Clock, system_clock
-from ninelives.errors import ConfigError
+from ninelives.errors import ConfigError, StoreUnavailableError
 from ninelives.model import Worker
 from ninelives.store import Act, Store
 from ninelives.stores import codec
@@ -52,6 +52,8 @@ class SqliteStore(SqlActs, Store):
     ) -> None:
         if synchronous.upper() not in ("FULL", "NORMAL", "EXTRA"):
             raise ConfigError(f"synchronous={synchronous!r}: SQLite knows FULL, EXTRA and NORMAL for us.")
+        # Once and for all: a link to it would have lock files of its own, and the current folder may change.
+        path = None if path is None else Path(path).resolve()
         self.clock = clock
         self.types = codec.DEFAULT_TYPES.copy()
         self.in_memory = path is None
@@ -146,15 +148,22 @@ class SqliteStore(SqlActs, Store):
         if self._workers is None:
             return []
         # Whatever host a worker named: a container made anew has another name, and the file is on one machine only.
-        return [w.worker_id for w in workers if self._workers.is_dead(w.worker_id)]
+        now, locks = self.clock(), self._workers
+        return [w.worker_id for w in workers if locks.is_dead(w.worker_id, expired=w.expires_at <= now)]
 
 
 def _open_locks(path: str | Path | None) -> Files | None:
     if path is None:
         return None
     file = Path(path)
-    file.parent.mkdir(parents=True, exist_ok=True)
-    return Files(file.with_name(f"{file.name}-ninelives"))
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.touch(0o600)  # conversations are their owner's; SQLite gives its other files the same mode
+        return Files(file.with_name(f"{file.name}-ninelives"))
+    except OSError as error:
+        raise StoreUnavailableError(
+            f"{path}: cannot be made or opened ({error.strerror}). Name a folder that this user may write to."
+        ) from error
 
 
 def _promise(path: str | Path | None, synchronous: str) -> str:

@@ -45,13 +45,19 @@ class Files:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._fds: dict[str, int] = {}
         Files._all.add(self)
 
     def open(self, name: str) -> int:
         if name not in self._fds:
-            self._fds[name] = os.open(self.folder / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            try:
+                self._fds[name] = os.open(self.folder / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            except OSError as error:
+                raise StoreUnavailableError(
+                    f"{self.folder / name}: cannot be opened ({error.strerror}); nothing was written. The store and the"
+                    " folder beside it must belong to the user that runs."
+                ) from error
         return self._fds[name]
 
     def close(self, name: str, *, remove: bool = False) -> None:
@@ -87,13 +93,17 @@ class WorkerLocks:
     def drop(self, worker_id: str) -> None:
         self._files.close(_file(worker_id), remove=True)
 
-    def is_dead(self, worker_id: str) -> bool:
-        """The lock is free, or its file is gone: taken before the worker was known, it is let go of only by dying."""
+    def is_dead(self, worker_id: str, *, expired: bool) -> bool:
+        """
+        The lock is free: taken before the worker was known, it is let go of only by dying.
+
+        A file that is gone proves nothing (somebody may have cleared the folder): then the lease has to end as well.
+        """
         path = self._files.folder / _file(worker_id)
         try:
             fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         except FileNotFoundError:
-            return True
+            return expired
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

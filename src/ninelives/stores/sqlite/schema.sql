@@ -156,6 +156,14 @@ CREATE TABLE thread (
     updated_at real not null,
     unique (owner, thread_id)
 ) strict;
+CREATE TABLE usage (
+    run_no integer not null,
+    model text not null,
+    model_calls integer not null,
+    tokens_in integer not null,
+    tokens_out integer not null,
+    primary key (run_no, model)
+) strict, without rowid;
 CREATE TABLE worker (
     worker_id text primary key,
     host text not null,
@@ -187,3 +195,4 @@ CREATE INDEX run_of_chain on run (chain);
 CREATE INDEX run_of_thread on run (thread_no, run_no);
 CREATE UNIQUE INDEX run_one_running on run (thread_no) where status = 'running';
 CREATE INDEX run_open on run (status, run_no) where status in ('queued', 'running', 'retrying', 'interrupted');
+CREATE INDEX thread_recent on thread (owner, updated_at);

@@ -94,12 +94,14 @@ class Writer:
         done: list[tuple[Waiting, Any]] = []
         try:
             with self._turn():
-                self._conn.execute("begin immediate")
-                for waiting in batch:
-                    self._attempt(waiting, done, alone=len(batch) == 1)
-                self._commit(done)
+                try:
+                    self._conn.execute("begin immediate")
+                    for waiting in batch:
+                        self._attempt(waiting, done, alone=len(batch) == 1)
+                    self._commit(done)
+                finally:
+                    self._take_back()  # before the turn is over: an open transaction always has a holder with a name
         except BaseException as error:
-            self._take_back()
             for _, future in batch:
                 if not future.done():
                     future.set_exception(translated(error, self._path))
@@ -136,6 +138,7 @@ class Writer:
             waiting.future.set_result(value)
 
     def _take_back(self) -> None:
+        """Whatever was not committed; nothing, where all went well."""
         with suppress(sqlite3.Error):
             if self._conn.in_transaction:
                 self._conn.execute("rollback")

@@ -28,6 +28,8 @@ create table thread (
     unique (owner, thread_id)
 ) strict;
 
+create index thread_recent on thread (owner, updated_at);
+
 create table graph_version (
     fp text primary key,
     graph text not null,
@@ -69,6 +71,16 @@ create table run (
     updated_at real not null,
     check (status != 'running' or worker is not null)
 ) strict;
+
+-- Which model took which tokens: what a run has cost can be said only by the price of each.
+create table usage (
+    run_no integer not null,
+    model text not null,
+    model_calls integer not null,
+    tokens_in integer not null,
+    tokens_out integer not null,
+    primary key (run_no, model)
+) strict, without rowid;
 
 create unique index run_one_running on run (thread_no) where status = 'running';
 create unique index run_key on run (key_scope, key) where key is not null;

@@ -51,6 +51,17 @@ update run set steps = steps + :steps, model_calls = model_calls + :model_calls,
                active_s = active_s + :active_s, updated_at = now_s()
  where run_no = :run_no;
 
+-- name: add_model_usage
+insert into usage (run_no, model, model_calls, tokens_in, tokens_out)
+values (:run_no, :model, :model_calls, :tokens_in, :tokens_out)
+on conflict (run_no, model) do update set model_calls = model_calls + excluded.model_calls,
+    tokens_in = tokens_in + excluded.tokens_in, tokens_out = tokens_out + excluded.tokens_out;
+
+-- name: chain_models
+select u.model, sum(u.model_calls) as model_calls, sum(u.tokens_in) as tokens_in, sum(u.tokens_out) as tokens_out
+  from run r join thread t using (thread_no) join usage u using (run_no)
+ where r.chain = :chain and (:owner is null or t.owner = :owner) group by u.model order by u.model;
+
 -- name: chain_usage
 select sum(r.steps) as steps, sum(r.model_calls) as model_calls, sum(r.tokens_in) as tokens_in,
        sum(r.tokens_out) as tokens_out, sum(r.tool_calls) as tool_calls, sum(r.active_s) as active_s

@@ -64,7 +64,7 @@ delete from effect where thread_no = :thread_no and key not like 'own:%';
 -- name: forget_effect
 -- A key of the user's own (an order id) outlives the thread, so that the act is not done again; its result does not.
 update effect set result = null, state = 'unknown', why = 'its record was erased with its thread'
- where thread_no = :thread_no and key like 'own:%';
+ where thread_no = :thread_no and key like 'own:%' and state != 'not_done';
 
 -- name: erase_run
 delete from run where thread_no = :thread_no and key is null;
