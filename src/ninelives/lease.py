@@ -144,7 +144,7 @@ class Keeper:
         try:
             self.store.perform(self.store.bury_worker(worker_id))
         except StoreUnavailableError as error:
-            log.warning("worker %s could not sign off (%s); its lease will run out", worker_id, error)
+            log.info("worker %s could not sign off (%s); its lease will run out", worker_id, error)
         self.store.drop_worker_lock(worker_id)
 
     def _trust_from(self, asked: float) -> None:

@@ -30,8 +30,8 @@ from ninelives.cli.render import say
 from ninelives.config import Settings
 from ninelives.errors import ConfigError
 from ninelives.protect.admission import Protection
-from ninelives.stores import absolute
 from ninelives.protect.graph import ATTRIBUTE
+from ninelives.stores import absolute
 
 LANGGRAPH_JSON = "langgraph.json"
 
