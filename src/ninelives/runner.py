@@ -154,14 +154,29 @@ class Drive:
             return
         self.saver.preload(head)
         if head.graph_fp != self.plan.fingerprint:
-            state = {"channel_versions": head.checkpoint["channel_versions"]}
-            missing = _langgraph.missing_parts(
-                self.plan.graph, head.checkpoint if pending else state, head.writes if pending else []
-            )
+            missing = await (self._missing(head) if pending else self._missing_state(head))
             if missing:
                 raise GraphChangedError(self.run.thread_id, "; ".join(missing))
             if head.graph_fp is not None:
                 log.info("thread %s goes on with a changed graph %s", self.run.thread_id, self.plan.name)
+
+    async def _missing_state(self, head: StoredCheckpoint) -> list[str]:
+        state = {"channel_versions": head.checkpoint["channel_versions"]}
+        return _langgraph.missing_parts(self.plan.graph, state, [])
+
+    async def _missing(self, head: StoredCheckpoint) -> list[str]:
+        """What the head needs and this graph lacks, also inside the subgraphs that its unfinished tasks are in."""
+        missing = _langgraph.missing_parts(self.plan.graph, head.checkpoint, head.writes)
+        graphs = _langgraph.all_graphs(self.plan.graph)
+        snapshot = await self.graph.aget_state(self.config)
+        waiting = {task.id for task in snapshot.tasks}
+        for inner in await self.store.aperform(self.store.list_heads(self.scope, self.run.thread_id)):
+            path, tasks = _langgraph.place_of(inner.ns)
+            graph = graphs.get("|".join(path))
+            if inner.ns and graph is not None and tasks[0] in waiting:
+                found = _langgraph.missing_parts(graph, inner.checkpoint, inner.writes)
+                missing += [f"in {'/'.join(path)}: {sentence}" for sentence in found]
+        return missing
 
     async def _resumption(self, *, fresh: bool) -> Any:
         """

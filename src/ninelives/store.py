@@ -408,6 +408,10 @@ class Store(ABC):
         """
 
     @abstractmethod
+    def list_heads(self, scope: Scope, thread_id: str) -> Act[list[StoredCheckpoint]]:
+        """The newest checkpoint of every namespace of a thread, the last written first."""
+
+    @abstractmethod
     def list_checkpoints(
         self,
         scope: Scope,

@@ -144,7 +144,7 @@ def test_same_key_gives_the_recorded_answer(type_: Type) -> None:
 
 
 def test_question_is_asked_and_answered(type_: Type) -> None:
-    """A question ends the run with 4 and says how to answer; it is asked again until it is; the answer goes on."""
+    """A question ends the run with 4; new input meanwhile is refused with 3; the answer goes on, and counts once."""
     asked = type_("run", "agent.py:asking", EMPTY, "--thread", "t")
     again = type_("run", "agent.py:asking", EMPTY, "--thread", "t")
     answered = type_("run", "agent.py:asking", "--thread", "t", "--answer", "yes")
@@ -154,7 +154,7 @@ def test_question_is_asked_and_answered(type_: Type) -> None:
     assert (asked.code, asked.out) == (4, "")
     assert "sure?" in asked.talk
     assert "ninelives run agent.py:asking --thread t --answer VALUE" in asked.talk
-    assert (again.code, again.out) == (4, "")
+    assert (again.code, again.out) == (3, "")
     assert "waits for an answer" in again.talk
     assert answered.code == 0
     assert answered.json["log"][1] == "said 'yes'"

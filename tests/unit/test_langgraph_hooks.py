@@ -23,13 +23,13 @@ from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, AnyMessage, BaseMessage, HumanMessage, ToolMessage
 from langchain_core.outputs import ChatGeneration, ChatResult
 from langchain_core.runnables import RunnableConfig
-from langchain_core.tools import tool
+from langchain_core.tools import BaseTool, tool
 from langgraph.channels.delta import DeltaChannel
 from langgraph.checkpoint.base import CheckpointTuple
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.errors import GraphDrained, NodeError
 from langgraph.func import entrypoint, task
-from langgraph.graph import END, START, StateGraph, add_messages
+from langgraph.graph import END, START, MessagesState, StateGraph, add_messages
 from langgraph.graph.message import _messages_delta_reducer
 from langgraph.prebuilt import ToolNode
 from langgraph.pregel import NodeBuilder, Pregel
@@ -1529,3 +1529,37 @@ def test_an_unfinished_handler_is_left_to_run_again() -> None:
     checkpoint = {"id": "1f0aa0f0-0000-6000-8000-000000000000", "v": 4}
 
     assert lg.settle_handled_errors(graph, checkpoint, {"step": 0}, "", writes) == writes
+
+
+# -- tools of a tool node ----------------------------------------------------------------------------------------
+
+
+class BodyInAMethod(BaseTool):
+    """A tool whose body is a method, not a function that it holds."""
+
+    name: str = "method"
+    description: str = "tells its thread"
+
+    def _run(self, **kwargs: Any) -> str:
+        return threading.current_thread().name
+
+
+@pytest.mark.parametrize("kind", ["function", "method"])
+async def test_sync_tools_run_on_our_executor(kind: str) -> None:
+    """A tool node calls the tools that it holds by name; its sync ones take our threads, whatever the loop's are."""
+
+    @tool
+    def function() -> str:
+        """Tell its thread."""
+        return threading.current_thread().name
+
+    node = ToolNode([function, BodyInAMethod()])
+    graph: Any = StateGraph(MessagesState)
+    graph.add_node("tools", node)
+    graph.add_edge(START, "tools")
+    call = AIMessage("", tool_calls=[{"name": kind, "args": {}, "id": "c1"}])
+    with lg.RunExecutor(2, thread_name_prefix="ours") as executor:
+        state = await lg.prepared(graph.compile(), executor).ainvoke({"messages": [call]})
+
+    assert state["messages"][-1].content.startswith("ours")
+    assert node.tools_by_name["function"] is function, "the user's own tool node is as it was"

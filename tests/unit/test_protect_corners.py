@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from langgraph.graph import START, StateGraph
 from langgraph.types import Command, interrupt
 
 from agents import SAFE_S, Home, Log, asks, chain, config, keeper_of, step
@@ -382,3 +383,40 @@ def _quietly(call: Any) -> None:
         call()
     except NineLivesError:
         return
+
+
+def test_a_renamed_node_inside_a_subgraph_is_noticed(home: Home) -> None:
+    """The question was asked in a node of a subgraph that is gone now: the answer is not eaten, the run is refused."""
+
+    def outer_of(name: str) -> Any:
+        inner = chain(_renamed(asking, name))
+        graph: Any = StateGraph(Log)
+        graph.add_node("sub", inner)
+        graph.add_edge(START, "sub")
+        return graph.compile()
+
+    home.protect(outer_of("review")).invoke(asks(), thread="t")
+    changed = home.protect(outer_of("review_v2"))
+
+    with pytest.raises(GraphChangedError, match="in sub: node 'review' is pending but gone"):
+        changed.invoke(Command(resume="yes"), thread="t")
+    assert home.protect(outer_of("review")).continue_run("t") == asks("yes")
+
+
+def test_subgraphs_that_keep_nothing_are_named(home: Home, caplog: pytest.LogCaptureFixture) -> None:
+    """Where a kill inside begins anew, that is said when the graph is protected."""
+    graph: Any = StateGraph(Log)
+    graph.add_node("sub", chain(step("a"), checkpointer=False))
+    graph.add_edge(START, "sub")
+
+    home.protect(graph.compile())
+
+    assert "cut off inside ['sub'], it begins there anew" in caplog.text
+
+
+def _renamed(node: Any, name: str) -> Any:
+    def renamed(state: Log) -> Any:
+        return node(state)
+
+    renamed.__name__ = name
+    return renamed

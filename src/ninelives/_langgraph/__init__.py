@@ -6,7 +6,6 @@ module. What must hold: the user's graph is never changed, LangGraph is never pa
 a real graph that fails when a release moves it.
 """
 
-from ninelives._langgraph.control import LoopControl
 from ninelives._langgraph.describe import describe_graph, fingerprint
 from ninelives._langgraph.executor import RunExecutor, current_work
 from ninelives._langgraph.handled import settle_handled_errors
@@ -16,54 +15,48 @@ from ninelives._langgraph.names import (
     CHECKPOINT_ID_KEY,
     CHECKPOINT_MAP_KEY,
     CHECKPOINT_NS_KEY,
-    CHECKPOINTER_KEY,
-    DURABILITY_KEY,
     ERROR,
     ERROR_SOURCE_NODE,
-    INPUT,
     INTERRUPT,
-    NO_WRITES,
     NULL_TASK_ID,
     RESUME,
-    RUNNER_SUBMIT_KEY,
-    RUNTIME_KEY,
+    SENT,
     STRICT_RESUME_KEY,
-    TASK_ID_KEY,
     TASKS,
-    THREAD_ID_KEY,
     input_task,
     is_input_task,
     is_interrupt_id,
+    is_state_key,
 )
-from ninelives._langgraph.nesting import TaskInfo, ambient_entry, current_task, inside_langgraph, outside_config
+from ninelives._langgraph.nesting import (
+    TaskInfo,
+    ambient_entry,
+    current_task,
+    inside_langgraph,
+    outside_config,
+    place_of,
+)
 from ninelives._langgraph.preflight import finished_tasks, missing_parts, pending_interrupts
 from ninelives._langgraph.prepare import prepared, with_saver
-from ninelives._langgraph.private import VERSIONS_TESTED, check_version
+from ninelives._langgraph.private import DELTA_COUNTERS, DeltaSnapshot, check_version
 from ninelives._langgraph.subgraphs import all_graphs, subgraphs_without_saver
 from ninelives._langgraph.supersteps import Supersteps, take_max_concurrency
 from ninelives._langgraph.watch import StopDriving, Watch
 
 __all__ = [
-    "CHECKPOINTER_KEY",
     "CHECKPOINT_ID_KEY",
     "CHECKPOINT_MAP_KEY",
     "CHECKPOINT_NS_KEY",
-    "DURABILITY_KEY",
+    "DELTA_COUNTERS",
     "ERROR",
     "ERROR_SOURCE_NODE",
-    "INPUT",
     "INTERRUPT",
-    "NO_WRITES",
     "NULL_TASK_ID",
     "RESUME",
-    "RUNNER_SUBMIT_KEY",
-    "RUNTIME_KEY",
+    "SENT",
     "STRICT_RESUME_KEY",
     "TASKS",
-    "TASK_ID_KEY",
-    "THREAD_ID_KEY",
-    "VERSIONS_TESTED",
-    "LoopControl",
+    "DeltaSnapshot",
     "RunExecutor",
     "StopDriving",
     "Supersteps",
@@ -81,9 +74,11 @@ __all__ = [
     "inside_langgraph",
     "is_input_task",
     "is_interrupt_id",
+    "is_state_key",
     "missing_parts",
     "outside_config",
     "pending_interrupts",
+    "place_of",
     "prepared",
     "schema_types",
     "settle_handled_errors",

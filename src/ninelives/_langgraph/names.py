@@ -31,6 +31,15 @@ TASKS = private.TASKS
 NULL_TASK_ID = private.NULL_TASK_ID
 
 
+# what a task's triggers hold when a Send started it
+SENT = private.PUSH
+
+
+def is_state_key(channel: str) -> bool:
+    """Whether a channel holds state of the graph's own schema, and does not just say which node comes next."""
+    return not channel.startswith(("branch:to:", "join:", "__"))
+
+
 def input_task(checkpoint_id: str) -> str:
     """
     The task id under which a DeltaChannel's share of an input is stored on this checkpoint.

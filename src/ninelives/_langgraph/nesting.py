@@ -108,6 +108,12 @@ def ambient_entry(name: str) -> Any:
     return ((config or {}).get(CONF) or {}).get(name)
 
 
+def place_of(ns: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """A namespace as node names and task ids, outermost first; a bare number in it only counts calls."""
+    steps = _steps(ns)
+    return tuple(name for name, _, _ in steps), tuple(task_id for _, task_id, _ in steps)
+
+
 def _ambient_thread(configurable: Mapping[str, Any]) -> Any:
     runtime = configurable.get(CONFIG_KEY_RUNTIME)
     info = getattr(runtime, "execution_info", None)

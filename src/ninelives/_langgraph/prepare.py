@@ -103,6 +103,8 @@ def _on_executor(node: PregelNode, executor: Executor) -> PregelNode:
 
 def _tools_on_executor(node: ToolNode, executor: Executor) -> ToolNode:
     clone = copy.copy(node)
+    # What runs it are methods bound to the original; on the copy they must look into the copy.
+    clone.func, clone.afunc = clone._func, clone._afunc
     clone._tools_by_name = {name: _tool_on_executor(tool, executor) for name, tool in node.tools_by_name.items()}
     return clone
 

@@ -46,6 +46,8 @@ try:
     )
     from langgraph._internal._runnable import RunnableCallable, RunnableSeq
     from langgraph.channels.binop import _get_overwrite as get_overwrite
+    from langgraph.checkpoint.serde.types import _DeltaSnapshot as DeltaSnapshot
+    from langgraph.prebuilt import ToolNode
     from langgraph.pregel._algo import _uuid5_str as uuid5_str
     from langgraph.pregel._algo import _xxhash_str as xxhash_str
     from langgraph.pregel._executor import AsyncBackgroundExecutor, BackgroundExecutor
@@ -62,6 +64,9 @@ except ImportError as error:
         f" Install one of the tested versions: {', '.join(VERSIONS_TESTED)}."
     ) from error
 
+DELTA_COUNTERS = "counters_since_delta_snapshot"
+"""Entry of a checkpoint's metadata: DeltaChannels that have changed since they were last stored whole."""
+
 __all__ = [
     "CONF",
     "CONFIG_KEY_CALL",
@@ -77,6 +82,7 @@ __all__ = [
     "CONFIG_KEY_THREAD_ID",
     "CONTROL_WRITES",
     "DEFAULT_BOUND",
+    "DELTA_COUNTERS",
     "ERROR",
     "ERROR_SOURCE_NODE",
     "INPUT",
@@ -91,6 +97,7 @@ __all__ = [
     "VERSIONS_TESTED",
     "AsyncBackgroundExecutor",
     "BackgroundExecutor",
+    "DeltaSnapshot",
     "FuturesDict",
     "PregelLoop",
     "PregelNode",
@@ -116,6 +123,7 @@ _USED: tuple[tuple[Any, tuple[str, ...]], ...] = (
     (FuturesDict, ("callback", "on_done")),
     (AsyncBackgroundExecutor, ("submit", "done")),
     (BackgroundExecutor, ("submit", "done")),
+    (ToolNode, ("_func", "_afunc", "tools_by_name")),
     (PregelNode, ("bound", "subgraphs", "error_handler_node", "copy")),
 )
 _warned = False

@@ -18,9 +18,9 @@ from uuid import UUID
 from langchain_core.callbacks import BaseCallbackHandler
 from langgraph.errors import GraphBubbleUp, GraphInterrupt
 
+from ninelives import _langgraph
 from ninelives.cli import render
 
-_SEND = "__pregel_push"
 _SLIPPED_IN = frozenset({"runtime", "state", "store", "config"})
 
 
@@ -72,7 +72,7 @@ class Progress(BaseCallbackHandler):
             if not ns or not node or (outer is not None and outer.ns == ns):
                 self._running[run_id] = _Running(ns or "")
                 return
-            shown = not (_SEND in place.get("langgraph_triggers", ()) and _is_tool_call(inputs))
+            shown = not (_langgraph.SENT in place.get("langgraph_triggers", ()) and _is_tool_call(inputs))
             self._begin(run_id, _Running(ns, "step", str(node), _depth(ns), time.monotonic(), shown), "")
 
     def on_chain_end(self, outputs: Any, *, run_id: UUID, **kwargs: Any) -> None:

@@ -293,7 +293,7 @@ class _Run:
         """Nobody chose: nothing was changed, and this is how to choose."""
         if unfinished.questions:
             self._how_to_answer([question.interrupt_id for question in unfinished.questions])
-            return Exit.ASKS
+            return Exit.ASKS if self.call.text is None else Exit.UNFINISHED
         say("Nothing ran, nothing was changed. Choose:")
         for flag, what in (
             ("--continue", "go on from the last recorded step"),

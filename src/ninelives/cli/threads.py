@@ -10,6 +10,7 @@ from cyclopts import App, Parameter
 from langgraph.graph.message import add_messages
 from langgraph.types import Send
 
+from ninelives import _langgraph
 from ninelives.cli import options, render
 from ninelives.cli.exits import Exit
 from ninelives.cli.records import effect_record, interrupt_record, run_record, state_of, usage_in_words
@@ -20,7 +21,6 @@ from ninelives.model import Effect, Interrupt, Run, Scope, StoredCheckpoint, Thr
 app = App(name="threads", help="Threads: what a graph remembers of one conversation.")
 
 ThreadId = Annotated[str, Parameter(help="The thread's id.")]
-_SENDS = "__pregel_tasks"
 
 
 @app.command(name="list")
@@ -148,7 +148,7 @@ def _head(look: Looking, scope: Scope, thread_id: str) -> dict[str, Any] | None:
         head = look.store.perform(look.store.get_checkpoint(scope, thread_id, "", None))
         if head is None:
             return None
-        keys = [name for name in head.checkpoint["channel_versions"] if not name.startswith(("__", "branch:", "join:"))]
+        keys = [name for name in head.checkpoint["channel_versions"] if _langgraph.is_state_key(name)]
         return {
             "checkpoint_id": head.checkpoint_id,
             "step": head.metadata.get("step"),
@@ -293,7 +293,7 @@ def _nodes(before: StoredCheckpoint | None, after: StoredCheckpoint) -> list[str
     """The nodes that ran between two checkpoints: those that have seen new versions, and those that were sent."""
     if before is None or after.metadata.get("source") != "loop":
         return []
-    sent = [one.node for one in before.checkpoint["channel_values"].get(_SENDS, ()) if isinstance(one, Send)]
+    sent = [one.node for one in before.checkpoint["channel_values"].get(_langgraph.TASKS, ()) if isinstance(one, Send)]
     seen_before = cast(dict[str, Any], before.checkpoint["versions_seen"])
     seen = cast(dict[str, Any], after.checkpoint["versions_seen"])
     ran = [

@@ -15,9 +15,9 @@ import pydantic
 from langchain_core import agents, documents, messages, outputs, prompt_values
 from langchain_core.messages.base import TextAccessor
 from langgraph import types as langgraph_types
-from langgraph.checkpoint.serde.types import _DeltaSnapshot
 from langgraph.store.base import Item, SearchItem
 
+from ninelives import _langgraph
 from ninelives.stores.codec.classes import CLASS, SECRET, class_kind, holds_secret, tag
 from ninelives.stores.codec.values import ERROR, FACTORIES, KINDS, Kind, numpy_kind
 
@@ -123,7 +123,7 @@ DEFAULT_TYPES = TypeRegistry(
         langgraph_types.TimeoutPolicy,
         langgraph_types.StateSnapshot,
         langgraph_types.PregelTask,
-        _DeltaSnapshot,
+        _langgraph.DeltaSnapshot,
         Item,
         SearchItem,
         pydantic.AnyUrl,

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ninelives import _langgraph
 from ninelives.model import Scope
 from ninelives.store import Query, Row, Steps, act
 from ninelives.stores import codec
@@ -67,7 +68,7 @@ class RetentionActs(Procedures):
     def _skeleton(self, row: Row, run_id: str | None) -> Skeleton:
         body = self.decode(row["body"])
         nodes = body["nodes"]
-        counters = self.decode(row["metadata"]).get("counters_since_delta_snapshot") or {}
+        counters = self.decode(row["metadata"]).get(_langgraph.DELTA_COUNTERS) or {}
         replays = frozenset(counters) & body["channel_versions"].keys() - nodes.keys()  # no version: never written
         place = (row["seq"], row["ns"], row["checkpoint_id"], row["parent_id"])
         return Skeleton(*place, run_id, nodes, replays)

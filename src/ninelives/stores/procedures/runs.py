@@ -39,8 +39,6 @@ from ninelives.stores.procedures.base import Procedures, event, fenced, one
 from ninelives.stores.procedures.threads import as_json, near, of_thread_or_all, open_thread, thread_row
 from ninelives.stores.procedures.workers import must_live
 
-NULL_TASK_ID = "00000000-0000-0000-0000-000000000000"
-
 
 class RunActs(Procedures):
     # -- admitting and claiming -----------------------------------------------------------------------------------
@@ -225,7 +223,7 @@ class RunActs(Procedures):
         head = one((yield Query("find_head", {"thread_no": thread_no, "ns": ""})))
         if head is not None:
             place = {"thread_no": thread_no, "checkpoint_id": head["checkpoint_id"], "run_no": run.run_no}
-            tasks = as_json([NULL_TASK_ID, _langgraph.input_task(head["checkpoint_id"])])
+            tasks = as_json([_langgraph.NULL_TASK_ID, _langgraph.input_task(head["checkpoint_id"])])
             yield Query("drop_input", {**place, "tasks": tasks})
 
     # -- reading --------------------------------------------------------------------------------------------------
@@ -265,7 +263,7 @@ class RunActs(Procedures):
 
     @reading
     def has_begun(self, lease: Lease) -> Steps[tuple[bool, bool]]:
-        params = {"run_no": lease.run_no, "thread_no": lease.thread_no, "null_task": NULL_TASK_ID}
+        params = {"run_no": lease.run_no, "thread_no": lease.thread_no, "null_task": _langgraph.NULL_TASK_ID}
         row = (yield Query("has_begun", params))[0]
         return bool(row["checkpoint"]), bool(row["command"])
 

@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from ninelives import _langgraph
 from ninelives.errors import DivergentStateError, LackOfSnapshotFrequency, StoreCorruptError
 from ninelives.model import ONE_USER, Lease, Scope, StoredCheckpoint
 from ninelives.store import Act, PutCheckpoint, PutWrites, Query, Row, Steps, act, reading
 from ninelives.stores import codec
 from ninelives.stores.procedures.base import Procedures, claim_of, event, fenced, one
-from ninelives.stores.procedures.runs import NULL_TASK_ID, spend
+from ninelives.stores.procedures.runs import spend
 from ninelives.stores.procedures.threads import add_thread, as_json, must_be_free, reopened, thread_row
 
 CHAIN_PAGE = 64
@@ -122,7 +123,7 @@ class StateActs(Procedures):
         """
         stored = {row["idx"]: (row["channel"], row["node"]) for row in (yield Query("written", place))}
         computed = {row["idx"]: (row["channel"], row["node"]) for row in rows}
-        grows = place["task_id"] == NULL_TASK_ID
+        grows = place["task_id"] == _langgraph.NULL_TASK_ID
         common = stored.keys() & computed.keys() if grows or not stored else stored.keys() | computed.keys()
         if any(stored.get(idx) != computed.get(idx) for idx in common):
             what = f"task {place['task_id']!r} was recorded by another invocation, with another result"
@@ -169,6 +170,13 @@ class StateActs(Procedures):
         place = {"thread_no": thread["thread_no"], "ns": ns, "checkpoint_id": checkpoint_id}
         found = yield from self._build((yield Query(name, place)))
         return found[0] if found else None
+
+    @reading
+    def list_heads(self, scope: Scope, thread_id: str) -> Steps[list[StoredCheckpoint]]:
+        thread = yield from thread_row(scope, thread_id)
+        if thread is None:
+            return []
+        return (yield from self._build((yield Query("list_heads", {"thread_no": thread["thread_no"]}))))
 
     @reading
     def list_checkpoints(

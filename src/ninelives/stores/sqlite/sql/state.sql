@@ -74,6 +74,14 @@ select c.seq, c.thread_no, t.thread_id, c.ns, c.checkpoint_id, c.parent_id, c.bo
   from checkpoint c join thread t using (thread_no) left join run r on r.run_no = c.run_no
  where c.thread_no = :thread_no and c.ns = :ns order by c.seq desc limit 1;
 
+-- name: list_heads
+select c.seq, c.thread_no, t.thread_id, c.ns, c.checkpoint_id, c.parent_id, c.body, c.metadata, c.graph_fp,
+       c.created_at, coalesce(r.run_id, c.run_ref) as run_id
+  from checkpoint c join thread t using (thread_no) left join run r on r.run_no = c.run_no
+ where c.thread_no = :thread_no
+   and c.seq in (select max(seq) from checkpoint n where n.thread_no = :thread_no group by n.ns)
+ order by c.seq desc;
+
 -- name: one_checkpoint
 select c.seq, c.thread_no, t.thread_id, c.ns, c.checkpoint_id, c.parent_id, c.body, c.metadata, c.graph_fp,
        c.created_at, coalesce(r.run_id, c.run_ref) as run_id
