@@ -72,10 +72,12 @@ class MissingThreadError(NineLivesError):
 class NoCheckpointFoundError(NineLivesError):
     """The thread (or checkpoint) that the call names is not there, and making it silently would lose work."""
 
-    def __init__(self, thread_id: str, *, near: Sequence[str] = (), why: str = "is not known") -> None:
+    def __init__(
+        self, thread_id: str, *, near: Sequence[str] = (), why: str = "is not known", what: str = "thread"
+    ) -> None:
         self.thread_id, self.near = thread_id, tuple(near)
         hint = f" Did you mean {', '.join(map(repr, near))}?" if near else ""
-        super().__init__(f"thread {thread_id!r} {why}; nothing ran.{hint}")
+        super().__init__(f"{what} {thread_id!r} {why}; nothing ran.{hint}")
 
 
 class UnfinishedRunError(NineLivesError):

@@ -280,8 +280,8 @@ class Unfinished:
         why = f" ({self.run.cause})" if self.run.cause else ""
         return (
             f"thread {self.run.thread_id!r} has an unfinished run {self.run.run_id!r}: "
-            f"{'cut off' if self.run.cut_off else self.run.status}{why}, after {self.usage.steps} steps,"
-            f" {self.usage.model_calls} model calls and {self.usage.tokens_in + self.usage.tokens_out} tokens.{again}"
+            f"{'cut off' if self.run.cut_off else self.run.status}{why}, with {self.usage.steps} step(s) begun,"
+            f" {self.usage.model_calls} model call(s) and {self.usage.tokens_in + self.usage.tokens_out} tokens.{again}"
             " Nothing ran. Choose on_unfinished='continue', 'start_over' or 'abandon'."
         )
 

@@ -80,7 +80,7 @@ def test_a_file_that_is_no_database_is_not_touched(path: Path) -> None:
 
 def test_a_folder_is_no_database(tmp_path: Path) -> None:
     """Where nothing can be opened, the error says where."""
-    with pytest.raises(StoreUnavailableError, match=str(tmp_path)):
+    with pytest.raises(ConfigError, match=f"{tmp_path} is a folder"):
         open_store(f"sqlite:///{tmp_path}")
 
 

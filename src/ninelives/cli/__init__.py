@@ -11,6 +11,7 @@ import sys
 import traceback
 from collections.abc import Sequence
 from importlib.metadata import version
+from io import TextIOWrapper
 
 from cyclopts import App, CycloptsError
 
@@ -42,6 +43,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         The exit code.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a terminal that lacks a letter is no reason to fail
     try:
         code = app(words, exit_on_error=False, print_error=False, result_action="return_value")
         return int(code) if isinstance(code, int) else Exit.DONE
@@ -56,6 +60,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         say("stopped; nothing had begun to run")
         return Exit.INTERRUPTED
+    except BrokenPipeError:
+        return Exit.DONE  # whoever read our lines has read enough
+    except OSError as error:
+        if "--debug" in words:
+            traceback.print_exc()
+        say(f"ninelives: {error}. Check the folder that this was typed in, and where its output goes.")
+        return Exit.SETUP
 
 
 def _command(words: Sequence[str]) -> list[str]:

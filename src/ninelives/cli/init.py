@@ -28,6 +28,8 @@ def init(
     for path in (settings, example):
         if path.exists():
             raise ConfigError(f"{path}: is there already; nothing was written. Move it away, or name another folder.")
+    if folder.exists() and not folder.is_dir():
+        raise ConfigError(f"{folder}: is a file, not a folder; nothing was written. Name a folder, or none.")
     folder.mkdir(parents=True, exist_ok=True)
     write_default(settings)
     with example.open("x", encoding="utf-8") as file:

@@ -12,9 +12,11 @@ from langgraph.pregel import Pregel
 from langgraph.types import Command
 
 from ninelives.cli.exits import UsageError
+from ninelives.errors import InvalidDecisionError
 from ninelives.model import Interrupt
 
-_NAMED_ANSWER = re.compile(r"([0-9a-f]{32})=(.*)", re.DOTALL)
+_NAMED_ANSWER = re.compile(r"([0-9a-f]{8,64})=(.*)", re.DOTALL)
+"""What looks like an id is taken for one, so that a mistyped id is refused and never becomes the answer."""
 
 
 def input_of(text: str, graph: Pregel[Any, Any, Any, Any]) -> dict[str, Any]:
@@ -44,9 +46,16 @@ def answers_of(texts: Sequence[str], pending: Sequence[Interrupt]) -> Command[An
     `[ID=]VALUE` of each `--answer` as what resumes the graph; VALUE is JSON if it can be read as such, else words.
 
     Raises:
-        UsageError: an answer names no question where several answers are given.
+        UsageError: an answer is empty, names no question where several are given, or there are two to one question.
+        InvalidDecisionError: an answer names a question that is not pending.
     """
     given = [_answer(text) for text in texts]
+    named = [interrupt_id for interrupt_id, _ in given if interrupt_id is not None]
+    if twice := sorted({interrupt_id for interrupt_id in named if named.count(interrupt_id) > 1}):
+        raise UsageError(f"two answers to {twice[0]}; nothing was answered.")
+    asked = [question.interrupt_id for question in pending]
+    if unknown := [interrupt_id for interrupt_id in named if interrupt_id not in asked]:
+        raise InvalidDecisionError(f"interrupt {unknown[0]!r} is not pending", asked)
     if len(given) > 1 and any(interrupt_id is None for interrupt_id, _ in given):
         raise UsageError("several answers: each must name its question, --answer ID=VALUE.")
     if given[0][0] is None and len(pending) != 1:
@@ -56,6 +65,10 @@ def answers_of(texts: Sequence[str], pending: Sequence[Interrupt]) -> Command[An
 
 
 def _answer(text: str) -> tuple[str | None, Any]:
+    if not text:
+        raise UsageError(
+            "an empty --answer; nothing was answered. If the answer is an empty text, say --answer '\"\"'."
+        )
     named = _NAMED_ANSWER.fullmatch(text)
     interrupt_id, text = (named[1], named[2]) if named else (None, text)
     try:

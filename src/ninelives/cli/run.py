@@ -110,6 +110,8 @@ def _refuse_contradictions(
             "no thread was named; nothing ran. A thread is what the agent remembers of one conversation: name it, such"
             " as --thread user_42, or --thread new for a fresh one."
         )
+    if thread == "new" and (chosen or answer):
+        raise UsageError("--thread new is a fresh thread: nothing on it is unfinished or asked. Name the thread.")
     if len(chosen) > 1:
         raise UsageError(f"{' and '.join(FLAGS[choice] for choice in chosen)}: choose one of them.")
     if answer and (text is not None or chosen):
@@ -167,6 +169,8 @@ class _Run:
             unfinished = self._unfinished()
             return self._drive(answers_of(answers, unfinished.questions if unfinished else ()))
         if call.text is not None:
+            if choice is not None:
+                self._must_be_there()
             return self._drive(input_of(call.text, call.agent), on_unfinished=choice or "ask")
         if choice == "continue":
             return self._drive(None)
@@ -176,6 +180,12 @@ class _Run:
         if choice == "start_over":
             return self._start_over()
         raise UnfinishedRunError(unfinished)
+
+    def _must_be_there(self) -> None:
+        """Whoever names what is to become of unfinished work means a thread that is there: a typo is no new one."""
+        store, scope, thread_id = self.p.store, self.p.scope, self.call.thread
+        if store.perform(store.find_thread(scope, thread_id)) is None:
+            raise NoCheckpointFoundError(thread_id, near=store.perform(store.near_threads(scope, thread_id)))
 
     def _unfinished(self) -> Unfinished | None:
         return self._runner.run(find_unfinished(self.p, self.call.thread))

@@ -456,13 +456,21 @@ async def find_unfinished(p: Protection, thread_id: str) -> Unfinished | None:
 
 async def unfinished(p: Protection, run: Run, questions: list[Interrupt]) -> Unfinished:
     """Everything that a person should see before choosing."""
-    snapshot = await _snapshot(p, run.thread_id)
     head = await p.store.aperform(p.store.get_checkpoint(p.scope, run.thread_id, "", None))
     finished = _langgraph.finished_tasks(head.writes) if head else set()
-    again = [task.name for task in snapshot.tasks if task.id not in finished and not task.interrupts]
+    try:
+        tasks = (await _snapshot(p, run.thread_id)).tasks
+        again = [task.name for task in tasks if task.id not in finished and not task.interrupts]
+    except Exception as error:
+        # What is recorded cannot be put together, such as an input that a reducer refuses: it cannot be gone on with,
+        # and whoever is to choose must be told, not stopped.
+        again = [f"nothing could go on ({type(error).__name__}: {error})"]
     if head is None or (head.run_id != run.run_id and run.continues is None and run.status is not RunStatus.FAILED):
         again = ["the whole request"]
-    effects = await p.store.aperform(p.store.list_effects(p.scope, thread_id=run.thread_id))
+    runs = await p.store.aperform(p.store.list_runs(p.scope, thread_id=run.thread_id, limit=1000))
+    chain = {one.run_id for one in runs if one.chain == run.chain}
+    acts = await p.store.aperform(p.store.list_effects(p.scope, thread_id=run.thread_id))
+    effects = [act for act in acts if act.run_id in chain]
     open_states = (EffectState.UNKNOWN, EffectState.INTENT)
     return Unfinished(
         run=run,

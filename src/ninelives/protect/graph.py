@@ -43,6 +43,7 @@ from ninelives.protect.admission import (
     retake,
 )
 from ninelives.protect.entries import context_fields, restored
+from ninelives.protect.identity import checked
 from ninelives.protect.loops import Loop, executors_here, our_loop
 from ninelives.runner import AnyGraph, Driving, call_options, shielded
 from ninelives.saver import Saver
@@ -276,7 +277,7 @@ class ProtectedCalls:
             raise MissingThreadError
         new = NewRun(
             run_id=str(uuid4()),
-            thread_id=thread_id,
+            thread_id=checked(thread_id),
             graph=p.plan.name,
             spec=RunSpec(),
             driver="edit",
@@ -347,7 +348,7 @@ class ProtectedCalls:
             thread_id = str(uuid4())
         request = Request(
             input=input,
-            thread_id=str(thread_id),
+            thread_id=checked(thread_id),
             config=config,
             context=options.pop("context", None),
             key=key,

@@ -33,6 +33,25 @@ def thread_id(*parts: object) -> str:
     return ":".join(quote(word, safe="@+ ") for word in words)
 
 
+THREAD_ID_CHARS_MAX = 512
+
+
+def checked(thread: object) -> str:
+    """
+    A thread's id as the caller gave it.
+
+    Raises:
+        MissingThreadError: it could not be shown or typed again: control characters, or too long.
+    """
+    text = str(thread)
+    if len(text) > THREAD_ID_CHARS_MAX or not text.isprintable() or not text.strip():
+        raise MissingThreadError(
+            f"thread id {text[:40]!r}: an id is up to {THREAD_ID_CHARS_MAX} printable characters; nothing ran. Make it"
+            ' with thread_id("user", user_id).'
+        )
+    return text
+
+
 class Regulars:
     """Watches whether threads are ever used again, and says so once if none is."""
 

@@ -27,6 +27,8 @@ def open_store(url: str, **settings: Any) -> Store:
     """
     from ninelives.stores.sqlite import SqliteStore
 
+    if url == f"{_SQLITE}:memory:":
+        raise ConfigError(f"store {url!r}: a database in memory is named memory:// here.")
     url = absolute(url)
     if url == "memory://":
         return SqliteStore(None, **settings)

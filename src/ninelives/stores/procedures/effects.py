@@ -71,7 +71,7 @@ class EffectActs(Procedures):
     ) -> Steps[Effect]:
         effect = yield from self._effect(scope, key)
         if effect is None:
-            raise NoCheckpointFoundError(key, why="is not the key of an effect that is known here")
+            raise NoCheckpointFoundError(key, what="effect", why="is not known here")
         if state not in (EffectState.DONE, EffectState.NOT_DONE):
             raise InvalidDecisionError(f"an effect is settled as done or not done, not {state}", None)
         ended = effect.by is not None or not effect.holder_alive  # it reported its own end, or cannot any more

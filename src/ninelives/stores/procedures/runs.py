@@ -216,6 +216,7 @@ class RunActs(Procedures):
         )
         yield Query("withdraw_interrupts", {"thread_no": thread["thread_no"]})
         yield from self._withdraw_input(thread["thread_no"], run)
+        yield Query("leave_effects_unknown", {"thread_no": thread["thread_no"]})
         yield event(thread["thread_no"], f"run_{status}", run_no=run.run_no, ref=by)
 
     def _withdraw_input(self, thread_no: int, run: Run) -> Steps[None]:
@@ -272,7 +273,7 @@ class RunActs(Procedures):
     def _run(self, scope: Scope, run_id: str) -> Steps[Run]:
         row = one((yield Query("get_run", {"owner": scope.owner, "run_id": run_id})))
         if row is None:
-            raise NoCheckpointFoundError(run_id, why="is not a run that is known here")
+            raise NoCheckpointFoundError(run_id, what="run", why="is not known here")
         return self._record(row)
 
     def _run_by_key(self, scope: Scope, graph: str, key: str) -> Steps[Run | None]:

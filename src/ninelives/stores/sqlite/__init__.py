@@ -8,6 +8,7 @@ disk keeps its word. Any number of processes of one machine may share the file; 
 from __future__ import annotations
 
 import asyncio
+import os
 import sqlite3
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -54,6 +55,7 @@ class SqliteStore(SqlActs, Store):
             raise ConfigError(f"synchronous={synchronous!r}: SQLite knows FULL, EXTRA and NORMAL for us.")
         # Once and for all: a link to it would have lock files of its own, and the current folder may change.
         path = None if path is None else Path(path).resolve()
+        self._file, self._inode = path, 0
         self.clock = clock
         self.types = codec.DEFAULT_TYPES.copy()
         self.in_memory = path is None
@@ -132,7 +134,23 @@ class SqliteStore(SqlActs, Store):
             yield
         else:
             with self._turn.held():
+                self._must_be_there()
                 yield
+
+    def _must_be_there(self) -> None:
+        """A file that was deleted or replaced goes on taking writes, which nobody will ever find again."""
+        if self._file is None:
+            return
+        try:
+            found = os.stat(self._file)
+        except FileNotFoundError:
+            found = None
+        if found is None or found.st_ino != (self._inode or found.st_ino):
+            raise StoreUnavailableError(
+                f"{self.url}: the database file was removed or replaced while it was open; nothing was written. Put it"
+                " back, or end this process and begin with the new file."
+            )
+        self._inode = found.st_ino
 
     # -- liveness ---------------------------------------------------------------------------------------------------
 
@@ -156,6 +174,10 @@ def _open_locks(path: str | Path | None) -> Files | None:
     if path is None:
         return None
     file = Path(path)
+    if file.is_dir():
+        raise ConfigError(
+            f"{file} is a folder, not a database file. Name a file in it, such as {file / 'ninelives.db'}."
+        )
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.touch(0o600)  # conversations are their owner's; SQLite gives its other files the same mode

@@ -47,6 +47,14 @@ update effect set state = 'intent', attempt = attempt + 1, thread_no = :thread_n
 -- name: set_effect_unknown
 update effect set state = 'unknown', why = 'its process ended between asking and answer' where effect_no = :effect_no;
 
+-- name: leave_effects_unknown
+-- A closed run performs nothing more: what it was cut off in stays unknown until somebody settles it.
+update effect set state = 'unknown', why = 'its run was closed between asking and answer'
+ where thread_no = :thread_no and state = 'intent'
+   and not exists (select 1 from run q join worker w on w.worker_id = q.worker
+                    where q.run_no = effect.run_no and q.epoch = effect.epoch and q.status = 'running'
+                      and w.expires_at > now_s());
+
 -- name: settle_effect
 update effect set state = :state, result = :result, by = :by, why = :why, settled_at = now_s()
  where effect_no = :effect_no;
