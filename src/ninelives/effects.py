@@ -18,6 +18,7 @@ import hashlib
 import inspect
 import logging
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import Future
@@ -32,7 +33,13 @@ from langchain_core.tools import BaseTool
 from langgraph.errors import GraphBubbleUp
 
 from ninelives import _langgraph
-from ninelives.errors import EffectOutcomeUnknownError, LeaseLostError, NineLivesError, UnknownTypeError
+from ninelives.errors import (
+    EffectOutcomeUnknownError,
+    LeaseLostError,
+    NineLivesError,
+    StoreUnavailableError,
+    UnknownTypeError,
+)
 from ninelives.model import Effect, EffectState, Lease, NewEffect, Scope
 from ninelives.store import Act, Store
 
@@ -132,6 +139,7 @@ def acts_in_flight(store: Store) -> bool:
 
 
 WHY_CHARS_MAX = 500
+FINISH_PAUSES_S = (0.05, 0.2, 0.5, 1.0)
 
 JOURNAL_KEY = "__ninelives"
 """Entry of `config["configurable"]` that carries the journal to every node and tool, also of nested graphs."""
@@ -264,7 +272,7 @@ class _Call:
     key: str
 
 
-_Step: TypeAlias = Act[Any] | _Call | Future[None]
+_Step: TypeAlias = Act[Any] | _Call | Future[None] | float
 _Flow: TypeAlias = Generator[_Step, Any, Any]
 
 
@@ -342,8 +350,20 @@ def _perform(
     except UnknownTypeError as error:
         yield end(EffectState.UNKNOWN, why=f"it was done, but its result cannot be stored: {error}")
         raise
-    yield ending
+    yield from _persistently(ending, lambda: end(EffectState.DONE, result))
     return result
+
+
+def _persistently(ending: Act[Effect], again: Callable[[], Act[Effect]]) -> _Flow:
+    """The act is done and its result in hand: a store that is out of breath for a moment must not make it unknown."""
+    for pause_s in FINISH_PAUSES_S:
+        try:
+            return (yield ending)
+        except StoreUnavailableError as error:
+            log.warning("the result of an effect could not be recorded (%s); trying again", error)
+            yield pause_s
+            ending = again()
+    return (yield ending)
 
 
 def _ask(marking: Marking, args: tuple[Any, ...], kwargs: Mapping[str, Any], book: Journal, found: Effect) -> _Flow:
@@ -430,6 +450,8 @@ def _carry_out(step: _Step) -> Any:
             _key.reset(token)
     if isinstance(step, Future):
         return step.result()
+    if isinstance(step, float):
+        return time.sleep(step)
     book = current_journal()
     assert book is not None
     return book.store.perform(step)
@@ -445,6 +467,8 @@ async def _acarry_out(step: _Step) -> Any:
             _key.reset(token)
     if isinstance(step, Future):
         return await asyncio.wrap_future(step)
+    if isinstance(step, float):
+        return await asyncio.sleep(step)
     book = current_journal()
     assert book is not None
     return await book.store.aperform(step)
@@ -462,11 +486,12 @@ def _new_effect(
     task: _langgraph.TaskInfo,
 ) -> NewEffect:
     """
-    The act's key. Its place is the task (the same in every process that resumes it), then the tool call, or, where a
-    node acts by itself, name and arguments; then how many equal ones came before.
+    The act's key. Its place is the task (the same in every process that resumes it), the tool call if it is in one,
+    name and arguments; then how many equal ones came before. The arguments, because calls that run side by side come in
+    another order each time; so they must be the same whenever the step runs again, or a `key=` must name the act.
     """
     digest = _args_digest(act, args, kwargs, book)
-    equals = (task.path, task.tool_call_id or digest.hex(), marking.name)
+    equals = (task.path, task.tool_call_id, digest.hex(), marking.name)
     ordinal = book.ordinal(task.stored_task_id, equals)
     place = _hash(task.thread_id, task.stored_task_id, *equals, ordinal)
     return NewEffect(

@@ -83,9 +83,9 @@ class NoCheckpointFoundError(NineLivesError):
 class UnfinishedRunError(NineLivesError):
     """The thread's last run is not finished, and the call did not say what is to become of it."""
 
-    def __init__(self, unfinished: Any) -> None:
+    def __init__(self, unfinished: Any, why: str = "") -> None:
         self.unfinished = unfinished
-        super().__init__(str(unfinished))
+        super().__init__(f"thread {unfinished.run.thread_id!r}: {why} Nothing ran." if why else str(unfinished))
 
 
 class InvalidDecisionError(NineLivesError):

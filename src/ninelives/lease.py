@@ -76,6 +76,12 @@ class Keeper:
                 "this store was opened before the process forked; nothing was written. Open one in the child."
             )
 
+    def distrust(self, worker: WorkerLease) -> None:
+        """The store says that this worker is no more: the next one is registered anew."""
+        with self._mutex:
+            if self._worker is worker or (self._worker and self._worker.worker_id == worker.worker_id):
+                self._trusted_until = 0.0
+
     def trusts(self, worker_id: str) -> bool:
         """Whether that worker is ours and its lease still stands, by what this process knows."""
         worker = self._worker

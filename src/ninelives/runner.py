@@ -12,7 +12,7 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -22,7 +22,7 @@ from langchain_core.callbacks import BaseCallbackHandler, BaseCallbackManager
 from langchain_core.runnables import RunnableConfig
 from langgraph.errors import GraphDrained
 from langgraph.pregel import Pregel
-from langgraph.types import Command, Interrupt
+from langgraph.types import Command, Interrupt, PregelTask, StateSnapshot
 
 from ninelives import _langgraph
 from ninelives.effects import JOURNAL_KEY, Journal
@@ -35,13 +35,15 @@ from ninelives.errors import (
     StoreUnavailableError,
 )
 from ninelives.lease import Claim
-from ninelives.model import EffectState, Run, RunStatus, Scope, StoredCheckpoint, Unreadable, Usage
+from ninelives.model import EffectState, Run, RunSpec, RunStatus, Scope, StoredCheckpoint, Unreadable, Usage
 from ninelives.saver import Saver
 
 log = logging.getLogger(__name__)
 
 AnyGraph: TypeAlias = Pregel[Any, Any, Any, Any]
 CAUSE_CHARS_MAX = 500
+EFFECT_UNKNOWN = "effect_unknown"
+"""Cause of a run that stopped because nobody knows whether an act of it happened."""
 QUIET_S = 60.0
 """So long a run that was stopped is quiet about a call of its own that has not ended."""
 
@@ -96,6 +98,7 @@ class Drive:
         executors: Collection[_langgraph.RunExecutor],
     ) -> None:
         self.plan, self.claim, self.run = plan, claim, run
+        self.paused = False
         self.executors = [plan.executor, *executors]
         self.store, self.scope = claim.store, Scope(run.owner)
         self.spent = Spent()
@@ -133,13 +136,55 @@ class Drive:
         goes_on = checkpointed or command_kept or self.run.continues is not None
         if goes_on or not self.run.spec.from_base:
             await self._check_head(pending=goes_on or self.run.spec.input is None or _is_command(self.run.spec.input))
-        if goes_on:
+        if goes_on and self.run.continues is None and await self._at_gate():
+            self.paused = True
+        elif goes_on:
             self.input = await self._resumption(fresh=not (checkpointed or command_kept))
         else:
             self.input = self.run.spec.input
             if self.run.spec.from_base and self.run.base is not None:
                 await self._must_have(self.run.base)
                 self.config["configurable"]["checkpoint_id"] = self.run.base
+
+    async def _at_gate(self) -> bool:
+        """
+        Whether the run was cut off in front of a breakpoint: LangGraph takes any resume as the leave to pass it.
+
+        Where a task of the gated step has a recorded result, the gate was passed before.
+        """
+        if not (self.breakpoints or _langgraph.has_gates(self.plan.graph)):
+            return False
+        if await self.store.aperform(self.store.has_leave(self.claim.lease)):
+            return False
+        graphs = _langgraph.all_graphs(self.plan.graph)
+        finished = _langgraph.finished_tasks(self.saver.head_writes())
+        snapshot = await self.graph.aget_state(self.config, subgraphs=True)
+        due = {"": [task for task in snapshot.tasks if task.id not in finished]}
+        if finished:
+            due[""] = []
+        for task in due[""]:
+            if isinstance(task.state, StateSnapshot):
+                due[task.state.config["configurable"]["checkpoint_ns"]] = list(task.state.tasks)
+        for head in await self.store.aperform(self.store.list_heads(self.scope, self.run.thread_id)):
+            graph = graphs.get("|".join(_langgraph.place_of(head.ns)[0]))
+            if head.ns in due and graph is not None and await self._gated(graph, head, due[head.ns]):
+                return True
+        return False
+
+    async def _gated(self, graph: AnyGraph, head: StoredCheckpoint, due: Sequence[PregelTask]) -> bool:
+        spec = self.run.spec if head.ns == "" else RunSpec()
+        parent = None
+        if head.parent_id:
+            act = self.store.get_checkpoint(self.scope, self.run.thread_id, head.ns, head.parent_id)
+            parent = await self.store.aperform(act)
+        recorded = _langgraph.finished_tasks(head.writes)
+        return _langgraph.at_gate(
+            head.checkpoint,
+            parent.checkpoint if parent else None,
+            [] if recorded else [task.name for task in due],
+            before=spec.interrupt_before or graph.interrupt_before_nodes,
+            after=[] if recorded else spec.interrupt_after or graph.interrupt_after_nodes,
+        )
 
     async def _must_have(self, base: str) -> None:
         """LangGraph would take a checkpoint that is not there for an empty thread, and begin anew."""
@@ -254,7 +299,7 @@ class Drive:
         """The graph came to a stop by itself: it is done, or asks something; unless a node swallowed a stop of ours."""
         if self.journal.stopped is not None:
             raise self.journal.stopped
-        paused = bool(self.waiting or self.saver.asked) or await self._at_breakpoint()
+        paused = bool(self.paused or self.waiting or self.saver.asked) or await self._at_breakpoint()
         await self._finish(RunStatus.INTERRUPTED if paused else RunStatus.DONE)
 
     async def fail(self, error: BaseException) -> BaseException:
@@ -267,9 +312,11 @@ class Drive:
             error = self.journal.stopped
         if isinstance(error, EffectOutcomeUnknownError):
             await self.quiet()
-            await self._finish(RunStatus.INTERRUPTED, "effect_unknown")
+            await self._finish(RunStatus.INTERRUPTED, EFFECT_UNKNOWN)
             return await self._with_others(error)
         if isinstance(error, LeaseLostError):
+            # If it is still ours by the store's word, it must not look alive when nobody drives it any more.
+            self.let_go("its lease had ended")
             return error
         if isinstance(error, GraphDrained):
             await self._finish(RunStatus.QUEUED, "drained at a step boundary")
@@ -340,7 +387,7 @@ class Drive:
 
     async def _at_breakpoint(self) -> bool:
         """Stopped by `interrupt_before` or `interrupt_after`, which ask nothing and leave tasks to be run."""
-        if not (self.graph.interrupt_before_nodes or self.graph.interrupt_after_nodes or self.breakpoints):
+        if not (self.breakpoints or _langgraph.has_gates(self.plan.graph)):
             return False
         return bool((await self.graph.aget_state(self.config)).tasks)
 

@@ -277,9 +277,11 @@ class Store(ABC):
         """
 
     @abstractmethod
-    def take_over(self, scope: Scope, run_id: str, worker: WorkerLease) -> Act[Admission]:
+    def take_over(self, scope: Scope, run_id: str, worker: WorkerLease, *, leave: bool = False) -> Act[Admission]:
         """
         Claim an unfinished run that no live process has, under a new epoch: whoever had it can write no more.
+
+        `leave`: a person lets it go on past the breakpoint that it stands at; recorded with the claim.
 
         Raises:
             ThreadBusyError: a live process has it.
@@ -361,6 +363,10 @@ class Store(ABC):
     @abstractmethod
     def chain_usage(self, scope: Scope, chain: str) -> Act[Usage]:
         """What all runs of a chain have cost together."""
+
+    @abstractmethod
+    def has_leave(self, lease: Lease) -> Act[bool]:
+        """Whether a person has let the run go on from the checkpoint that is the thread's head now."""
 
     @abstractmethod
     def has_begun(self, lease: Lease) -> Act[tuple[bool, bool]]:

@@ -242,7 +242,7 @@ def test_another_process_does_not_repeat_an_act_that_is_going_on(tmp_path: Path)
             return {"log": [pay()]}
 
         agent = home.protect(chain(n))
-        with pytest.raises(EffectOutcomeUnknownError, match="not known to be dead"):
+        with pytest.raises(EffectOutcomeUnknownError, match="another run is performing it now"):
             agent.invoke(asks(), thread="mine")
         key = home.effects("t")[0].key
         with pytest.raises(InvalidDecisionError, match="may still be at it"):

@@ -7,25 +7,29 @@ import stat
 import threading
 import warnings
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
+from langgraph.channels import UntrackedValue
 from langgraph.graph import START, StateGraph
 from langgraph.types import Command, interrupt
 
-from agents import SAFE_S, Home, Log, asks, chain, config, keeper_of, step
+from agents import SAFE_S, Home, Log, asks, chain, config, fan, keeper_of, step
 from clocks import HandClock
 from ninelives import (
     ConfigError,
     Done,
+    EffectOutcomeUnknownError,
     GraphChangedError,
     IdempotencyMismatchError,
     InvalidDecisionError,
+    LeaseLostError,
     MissingThreadError,
     NineLivesError,
     NoCheckpointFoundError,
     NotDone,
     StoreUnavailableError,
+    UnfinishedRunError,
     effect,
     open_store,
     protect,
@@ -420,3 +424,203 @@ def _renamed(node: Any, name: str) -> Any:
 
     renamed.__name__ = name
     return renamed
+
+
+# -- gates: breakpoints are for people ---------------------------------------------------------------------------
+
+
+def _killed_at_the_end(home: Home) -> Any:
+    """The store fails where the run's end would be recorded: as if the process had died between gate and record."""
+
+    def fault(act: str, statement: str, where: str) -> None:
+        if act == "finish_run":
+            raise StoreUnavailableError("gone")
+
+    home.store.fault = fault
+
+
+@pytest.mark.parametrize("side", ["interrupt_before", "interrupt_after"])
+@pytest.mark.parametrize("how", ["compiled", "call"])
+def test_a_kill_opens_no_gate(home: Home, side: str, how: str) -> None:
+    """Cut off in front of a breakpoint, the same request stops there again; only a person's None goes past it."""
+    gate: dict[str, Any] = {side: ["b"] if side == "interrupt_before" else ["a"]}
+    compiled, call = (gate, {}) if how == "compiled" else ({}, gate)
+    agent = home.protect(chain(step("a", home.outside), step("b", home.outside), **compiled), settings=_fast_heart())
+    _killed_at_the_end(home)
+    with pytest.raises(StoreUnavailableError):
+        agent.invoke(asks("in"), thread="t", idempotency_key="k", **call)
+    home.store.fault = None
+
+    again = agent.invoke(asks("in"), thread="t", idempotency_key="k", wait_s=SAFE_S, **call)
+    once_more = agent.invoke(asks("in"), thread="t", idempotency_key="k", **call)
+
+    assert again == once_more == asks("in", "a")
+    assert home.outside.seen == ["a"]
+    assert home.statuses() == ["interrupted"]
+    assert agent.continue_run("t") == asks("in", "a", "b")
+    assert home.statuses() == ["done"]
+
+
+def test_a_gate_inside_a_subgraph_is_a_gate(home: Home) -> None:
+    """The run is paused, not done; new input does not drop it without a question; None goes past it."""
+    graph: Any = StateGraph(Log)
+    graph.add_node("sub", chain(step("a"), step("b"), interrupt_before=["b"]))
+    graph.add_edge(START, "sub")
+    agent = home.protect(graph.compile())
+    agent.invoke(asks(), thread="t")
+
+    assert home.statuses() == ["interrupted"]
+    for choice in ("ask", "continue"):
+        with pytest.raises(UnfinishedRunError):
+            agent.invoke(asks("more"), thread="t", on_unfinished=choice)
+    assert agent.continue_run("t") == asks("a", "b")
+
+
+def test_a_kill_opens_no_gate_inside_a_subgraph(home: Home) -> None:
+    """As for the graph itself."""
+    graph: Any = StateGraph(Log)
+    graph.add_node("sub", chain(step("a", home.outside), step("b", home.outside), interrupt_before=["b"]))
+    graph.add_edge(START, "sub")
+    agent = home.protect(graph.compile(), settings=_fast_heart())
+    _killed_at_the_end(home)
+    with pytest.raises(StoreUnavailableError):
+        agent.invoke(asks(), thread="t", idempotency_key="k")
+    home.store.fault = None
+
+    agent.invoke(asks(), thread="t", idempotency_key="k", wait_s=SAFE_S)
+
+    assert home.outside.seen == ["a"]
+    assert agent.continue_run("t") == asks("a", "b")
+
+
+# -- acts side by side --------------------------------------------------------------------------------------------
+
+
+def test_acts_side_by_side_in_one_tool_are_told_apart(home: Home) -> None:
+    """The order in which a tool's calls come differs from attempt to attempt; each still happens once."""
+    from langchain_core.messages import AIMessage
+    from langchain_core.tools import tool
+    from langgraph.graph import MessagesState
+    from langgraph.prebuilt import ToolNode
+
+    broken = [True]
+
+    @effect
+    def send(to: str) -> str:
+        home.outside.happens(to)
+        if broken and home.outside.times("ann") == 1 and len(home.outside.seen) == 2:
+            raise KeyboardInterrupt
+        return to
+
+    @tool
+    def letters() -> str:
+        """Send two letters, in whatever order."""
+        order = ["ann", "bob"] if broken else ["bob", "ann"]
+        return " ".join(send(to) for to in order)
+
+    graph: Any = StateGraph(MessagesState)
+    graph.add_node("tools", ToolNode([letters]))
+    graph.add_edge(START, "tools")
+    agent = home.protect(graph.compile())
+    call = AIMessage("", tool_calls=[{"name": "letters", "args": {}, "id": "c1"}])
+    with pytest.raises(KeyboardInterrupt):
+        agent.invoke({"messages": [call]}, thread="t")
+    broken.clear()
+    [_, cut_off] = home.effects()
+    home.store.perform(home.store.list_workers())
+
+    with pytest.raises(EffectOutcomeUnknownError, match="send"):
+        agent.continue_run("t", wait_s=SAFE_S)
+
+    assert home.outside.seen == ["ann", "bob"]
+    assert cut_off.state is not EffectState.DONE
+
+
+def test_a_result_in_hand_outlives_a_store_out_of_breath(home: Home) -> None:
+    """The disk is full for a moment just as the result is recorded: it is tried again, and nothing becomes unknown."""
+    failures = iter([True, True])
+
+    def fault(act: str, statement: str, where: str) -> None:
+        if act == "finish_effect" and where == "before" and next(failures, False):
+            raise StoreUnavailableError("full")
+
+    @effect
+    def pay() -> str:
+        home.outside.happens("paid")
+        return "paid"
+
+    home.store.fault = fault
+    agent = home.protect(chain(_named("n", pay)))
+
+    assert agent.invoke(asks(), thread="t") == asks("paid")
+    assert home.outside.seen == ["paid"]
+
+
+# -- edits, clocks, and what is not kept ----------------------------------------------------------------------------
+
+
+def test_a_half_done_step_is_not_edited(home: Home) -> None:
+    """One of two parallel tasks is recorded: an edit would make it run again, so it waits until the step is done."""
+    broken = [True]
+
+    def fails() -> None:
+        if broken:
+            raise RuntimeError("once")
+
+    agent = home.protect(fan(step("x", home.outside), step("y", home.outside, fails)))
+    with pytest.raises(RuntimeError):
+        agent.invoke(asks(), thread="t")
+
+    with pytest.raises(UnfinishedRunError, match="half done"):
+        agent.update_state(config(), asks("edit"))
+
+    broken.clear()
+    agent.continue_run("t")
+    agent.update_state(config(), asks("edit"), as_node="x")
+    assert sorted(agent.get_state(config()).values["log"]) == ["edit", "x", "y"]
+    assert home.outside.times("x") == 1
+
+
+def test_a_machine_that_slept_registers_anew(tmp_path: Path, clock: HandClock) -> None:
+    """The store's clock has gone on while ours stood still: calls go on under a new worker, without an error."""
+    home = Home(tmp_path, clock=clock)
+    agent = home.protect(chain(step("a"), step("b", home.outside, lambda: clock.advance(60)), step("c")))
+    other = home.protect(chain(step("a")), "other")
+
+    assert agent.invoke(asks(), thread="t") == asks("a", "b", "c")
+    clock.advance(60)
+    assert other.invoke(asks(), thread="t2") == asks("a")
+    clock.advance(60)
+    other.update_state(config("t2"), asks("x"))
+
+    assert home.outside.seen == ["b"]
+    home.close()
+
+
+def test_whoever_gives_up_for_good_lets_go(tmp_path: Path, clock: HandClock) -> None:
+    """A process that keeps losing its lease is told so, and the thread is free for the next call."""
+    home = Home(tmp_path, clock=clock)
+    slow = [True]
+
+    def sleeps() -> None:
+        if slow:
+            clock.advance(60)
+
+    agent = home.protect(chain(*(step(name, None, sleeps) for name in "abcdefgh")))
+    with pytest.raises(LeaseLostError):
+        agent.invoke(asks(), thread="t")
+    slow.clear()
+
+    assert agent.continue_run("t") == asks(*"abcdefgh")
+    home.close()
+
+
+def test_what_langgraph_never_stores_is_named(home: Home, caplog: pytest.LogCaptureFixture) -> None:
+    """An UntrackedValue is gone after a kill; that is said when the graph is protected."""
+
+    class Notes(Log):
+        scratch: Annotated[str, UntrackedValue]
+
+    home.protect(chain(step("a"), schema=Notes))
+
+    assert "['scratch'] is not kept" in caplog.text

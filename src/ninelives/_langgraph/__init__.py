@@ -8,6 +8,7 @@ a real graph that fails when a release moves it.
 
 from ninelives._langgraph.describe import describe_graph, fingerprint
 from ninelives._langgraph.executor import RunExecutor, current_work
+from ninelives._langgraph.gates import at_gate, has_gates
 from ninelives._langgraph.handled import settle_handled_errors
 from ninelives._langgraph.hints import schema_types
 from ninelives._langgraph.messages import with_message_ids
@@ -39,7 +40,7 @@ from ninelives._langgraph.nesting import (
 from ninelives._langgraph.preflight import finished_tasks, missing_parts, pending_interrupts
 from ninelives._langgraph.prepare import prepared, with_saver
 from ninelives._langgraph.private import DELTA_COUNTERS, DeltaSnapshot, check_version
-from ninelives._langgraph.subgraphs import all_graphs, subgraphs_without_saver
+from ninelives._langgraph.subgraphs import all_graphs, subgraphs_without_saver, untracked_channels
 from ninelives._langgraph.supersteps import Supersteps, take_max_concurrency
 from ninelives._langgraph.watch import StopDriving, Watch
 
@@ -64,12 +65,14 @@ __all__ = [
     "Watch",
     "all_graphs",
     "ambient_entry",
+    "at_gate",
     "check_version",
     "current_task",
     "current_work",
     "describe_graph",
     "fingerprint",
     "finished_tasks",
+    "has_gates",
     "input_task",
     "inside_langgraph",
     "is_input_task",
@@ -84,6 +87,7 @@ __all__ = [
     "settle_handled_errors",
     "subgraphs_without_saver",
     "take_max_concurrency",
+    "untracked_channels",
     "with_message_ids",
     "with_saver",
 ]

@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 from langchain_core.runnables import RunnableLambda, RunnableParallel, RunnableSequence
 from langchain_core.runnables.base import RunnableBindingBase
 from langchain_core.tools import BaseTool
+from langgraph.channels import UntrackedValue
 from langgraph.prebuilt import ToolNode
 from langgraph.pregel import Pregel
 
@@ -60,6 +61,14 @@ def all_graphs(graph: AnyGraph) -> dict[str, AnyGraph]:
 def subgraphs_without_saver(graph: AnyGraph) -> list[str]:
     """Paths of the subgraphs that keep nothing (`checkpointer=False`): cut off, they start from their beginning."""
     return sorted(path for path, inner in all_graphs(graph).items() if path and inner.checkpointer is False)
+
+
+def untracked_channels(graph: AnyGraph) -> list[str]:
+    """State keys that LangGraph never stores."""
+    found = {
+        name for one in all_graphs(graph).values() for name, c in one.channels.items() if isinstance(c, UntrackedValue)
+    }
+    return sorted(found)
 
 
 def tools_of(bound: Any) -> dict[str, BaseTool]:

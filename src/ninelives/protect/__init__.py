@@ -97,6 +97,8 @@ def protect(
     )
     _must_be_told_apart(plan, keeper.store, named=name is not None)
     keeper.store.perform(keeper.store.note_graph(plan.fingerprint, plan.name, description))
+    if untracked := _langgraph.untracked_channels(compiled):
+        log.warning("graph %r: %s is not kept (UntrackedValue) and is gone after a kill", plan.name, untracked)
     if unsaved := _langgraph.subgraphs_without_saver(compiled):
         log.warning("graph %r: cut off inside %s, it begins there anew (checkpointer=False)", plan.name, unsaved)
     log.info("graph %r keeps its threads in %s (%s)", plan.name, keeper.store.url, keeper.store.durability)

@@ -31,6 +31,7 @@ from ninelives.errors import (
     NoCheckpointFoundError,
     ThreadBusyError,
     UnfinishedRunError,
+    WorkerLostError,
 )
 from ninelives.lease import Claim, Keeper
 from ninelives.model import (
@@ -48,7 +49,7 @@ from ninelives.model import (
 )
 from ninelives.protect.entries import Supply, inherited, must_be_complete, stored
 from ninelives.protect.identity import Regulars
-from ninelives.runner import AnyGraph, Plan
+from ninelives.runner import EFFECT_UNKNOWN, AnyGraph, Plan
 from ninelives.saver import Saver
 from ninelives.store import Act, Store
 
@@ -137,8 +138,15 @@ async def admit(p: Protection, request: Request) -> Admitted:
     """
     deadline, pause, overtaken = time.monotonic() + request.wait_s, WAIT_PAUSE_S[0], 0
     while True:
+        worker = await ready(p)
         try:
-            return await _Admission(p, request, await ready(p)).admit()
+            return await _Admission(p, request, worker).admit()
+        except WorkerLostError:
+            # The machine was asleep: its clock says that the lease has ended, ours has not noticed yet.
+            p.keeper.distrust(worker)
+            overtaken += 1
+            if overtaken > OVERTAKEN_MAX:
+                raise
         except (LeaseLostError, DivergentStateError):
             # Somebody else has ended the run between our look at it and our hand on it: look again.
             overtaken += 1
@@ -160,6 +168,16 @@ async def ready(p: Protection) -> WorkerLease:
         return p.keeper.worker()
 
     return await asyncio.get_running_loop().run_in_executor(p.plan.executor, prepare)
+
+
+async def with_worker(p: Protection, act: Callable[[WorkerLease], Act[Admission]]) -> Admission:
+    """Perform a claim as this process's worker; as a new one, if the store says that the lease has ended."""
+    worker = await ready(p)
+    try:
+        return await p.store.aperform(act(worker))
+    except WorkerLostError:
+        p.keeper.distrust(worker)
+        return await p.store.aperform(act(await ready(p)))
 
 
 class _Admission:
@@ -220,7 +238,7 @@ class _Admission:
         """The caller's choice for a thread whose last run is not finished; without one, ask."""
         choice = self.request.on_unfinished
         questions = await self._questions()
-        if choice == "ask" or (choice == "continue" and questions):
+        if choice == "ask" or (choice == "continue" and (questions or _paused(run))):
             raise UnfinishedRunError(await self._describe(run, questions))
         if choice == "continue":
             admitted = await self._take_over(run)
@@ -245,6 +263,8 @@ class _Admission:
             raise NoCheckpointFoundError(run.thread_id, why=why)
         if questions := await self._questions():
             return Admitted(run, questions=questions)
+        if _paused(run):
+            return Admitted(run)  # the same request again is nobody's leave to pass the breakpoint
         return await self._take_over(run)
 
     # -- going on -------------------------------------------------------------------------------------------------
@@ -258,13 +278,14 @@ class _Admission:
                 raise ThreadBusyError(newest.thread_id, newest.run_id, newest.worker_id or "")
             if questions := await self._questions():
                 return Admitted(newest, questions=questions)
-            return await self._take_over(newest)
+            return await self._take_over(newest, leave=_paused(newest))
         if newest is not None and not await self._has_tasks():
             return Admitted(newest)
         return await self._claimed(await self._claim(self.store.start_run(self.scope, self._new_run(), self.worker)))
 
-    async def _take_over(self, run: Run) -> Admitted:
-        return await self._claimed(await self._claim(self.store.take_over(self.scope, run.run_id, self.worker)))
+    async def _take_over(self, run: Run, *, leave: bool = False) -> Admitted:
+        act = self.store.take_over(self.scope, run.run_id, self.worker, leave=leave)
+        return await self._claimed(await self._claim(act))
 
     async def _must_be_ours(self) -> None:
         """To go on, or to answer, there must be a thread, and it must be this graph's; the store asks again."""
@@ -382,6 +403,11 @@ def handed_back(claim: Claim, cause: str) -> Future[Run]:
     return given
 
 
+def _paused(run: Run) -> bool:
+    """It has stopped for a person: at a breakpoint, or with a question."""
+    return run.status is RunStatus.INTERRUPTED and run.cause != EFFECT_UNKNOWN
+
+
 def one_of(name: str, value: Any, choices: Any) -> Any:
     """
     Raises:
@@ -424,7 +450,7 @@ async def retake(p: Protection, claim: Claim) -> Claim | None:
     if run.epoch != lease.epoch or run.status not in (RunStatus.RUNNING, RunStatus.QUEUED):
         return None
     try:
-        admission = await p.store.aperform(p.store.take_over(p.scope, run.run_id, await ready(p)))
+        admission = await with_worker(p, lambda worker: p.store.take_over(p.scope, run.run_id, worker))
     except (LeaseLostError, ThreadBusyError):
         return None
     assert admission.lease is not None

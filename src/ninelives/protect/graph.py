@@ -23,7 +23,7 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.types import Interrupt
 
 from ninelives import _langgraph, effects
-from ninelives.errors import LeaseLostError, MissingThreadError
+from ninelives.errors import LeaseLostError, MissingThreadError, UnfinishedRunError
 from ninelives.model import NewRun, Run, RunSpec, RunStatus, Unfinished
 from ninelives.protect.admission import (
     Admitted,
@@ -39,8 +39,9 @@ from ninelives.protect.admission import (
     must_have,
     one_of,
     reading_graph,
-    ready,
     retake,
+    unfinished,
+    with_worker,
 )
 from ninelives.protect.entries import context_fields, restored
 from ninelives.protect.identity import checked
@@ -140,7 +141,7 @@ class ProtectedCalls:
             driving, given = await self._driving(admitted, request)
             try:
                 async with driving as drive:
-                    if not drive.waiting:
+                    if not (drive.waiting or drive.paused):
                         result = await drive.graph.ainvoke(drive.input, drive.config, **{**options, **given})
             except LeaseLostError:
                 retakes -= 1
@@ -148,7 +149,7 @@ class ProtectedCalls:
                     raise
                 continue
             again = None
-            if drive.waiting:
+            if drive.waiting or drive.paused:
                 return await self._recorded(Admitted(drive.run), drive.waiting)
             if not admitted.then_again:
                 return result
@@ -169,7 +170,7 @@ class ProtectedCalls:
             driving, given = await self._driving(admitted, request)
             try:
                 async with driving as drive:
-                    if not drive.waiting:
+                    if not (drive.waiting or drive.paused):
                         chunks = drive.graph.astream(drive.input, drive.config, **{**options, **given})
                         async with _Closing(chunks) as parts:
                             async for chunk in parts:
@@ -180,7 +181,7 @@ class ProtectedCalls:
                     raise
                 continue
             again = None
-            if drive.waiting:
+            if drive.waiting or drive.paused:
                 yield _as_chunk(await self._recorded(Admitted(drive.run), drive.waiting), options)
             if not admitted.then_again:
                 return
@@ -283,7 +284,8 @@ class ProtectedCalls:
             driver="edit",
             may_create=p.if_missing == "create",
         )
-        admission = await p.store.aperform(p.store.start_run(p.scope, new, await ready(p)))
+        await self._must_be_applied(thread_id, config)
+        admission = await with_worker(p, lambda worker: p.store.start_run(p.scope, new, worker))
         assert admission.lease is not None
         saver = Saver(p.store, owner=p.owner, lease=admission.lease, graph_fp=p.plan.fingerprint)
         status = RunStatus.FAILED
@@ -292,6 +294,24 @@ class ProtectedCalls:
             status = RunStatus.DONE
         finally:
             await p.store.aperform(p.store.finish_run(admission.lease, status))
+
+    async def _must_be_applied(self, thread_id: str, config: RunnableConfig) -> None:
+        """
+        A step that is half done, with results recorded that no checkpoint holds yet, cannot be edited: the edit would
+        make a new step of it, in which what is recorded runs again.
+        """
+        p = self._p
+        if (config.get("configurable") or {}).get("checkpoint_id"):
+            return
+        head = await p.store.aperform(p.store.get_checkpoint(p.scope, thread_id, "", None))
+        newest = await p.store.aperform(p.store.find_newest_run(p.scope, thread_id))
+        if head is None or newest is None or newest.held or not newest.unfinished:
+            return
+        if _langgraph.finished_tasks(head.writes):
+            found = await unfinished(p, newest, [])
+            raise UnfinishedRunError(
+                found, "its last step is half done: recorded results would run again after an edit. Continue it first."
+            )
 
     # -- copies ---------------------------------------------------------------------------------------------------
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
+from urllib.parse import quote
 
 from ninelives import _langgraph
 from ninelives.errors import (
@@ -100,7 +101,7 @@ class RunActs(Procedures):
                 "run_id": new.run_id,
                 "thread_no": thread["thread_no"],
                 "graph": new.graph,
-                "key_scope": f"{scope.owner or ''}\n{new.graph}" if new.key is not None else None,
+                "key_scope": _key_scope(scope, new.graph) if new.key is not None else None,
                 "key": new.key,
                 "request": new.request,
                 "spec": spec,
@@ -118,7 +119,7 @@ class RunActs(Procedures):
         return Admission(run, _lease(run, thread["thread_no"], worker), created)
 
     @act
-    def take_over(self, scope: Scope, run_id: str, worker: WorkerLease) -> Steps[Admission]:
+    def take_over(self, scope: Scope, run_id: str, worker: WorkerLease, *, leave: bool = False) -> Steps[Admission]:
         yield from must_live(worker)
         run = yield from self._run(scope, run_id)
         thread = yield from _thread_of(run)
@@ -129,6 +130,8 @@ class RunActs(Procedures):
         epoch = yield from _next_epoch()
         yield Query("claim_run", {"run_id": run_id, "worker": worker.worker_id, "epoch": epoch})
         yield event(thread["thread_no"], "run_taken_over", run_no=run.run_no, ref=run.worker_id or "")
+        if leave and (head := one((yield Query("find_head", {"thread_no": thread["thread_no"], "ns": ""})))):
+            yield event(thread["thread_no"], "gate_passed", run_no=run.run_no, ref=head["checkpoint_id"])
         run = yield from self._run(scope, run_id)
         return Admission(run, _lease(run, thread["thread_no"], worker))
 
@@ -263,6 +266,10 @@ class RunActs(Procedures):
         return replace(usage, by_model=models)
 
     @reading
+    def has_leave(self, lease: Lease) -> Steps[bool]:
+        return bool((yield Query("has_leave", {"run_no": lease.run_no, "thread_no": lease.thread_no})))
+
+    @reading
     def has_begun(self, lease: Lease) -> Steps[tuple[bool, bool]]:
         params = {"run_no": lease.run_no, "thread_no": lease.thread_no, "null_task": _langgraph.NULL_TASK_ID}
         row = (yield Query("has_begun", params))[0]
@@ -277,7 +284,7 @@ class RunActs(Procedures):
         return self._record(row)
 
     def _run_by_key(self, scope: Scope, graph: str, key: str) -> Steps[Run | None]:
-        params = {"key_scope": f"{scope.owner or ''}\n{graph}", "key": key}
+        params = {"key_scope": _key_scope(scope, graph), "key": key}
         row = one((yield Query("find_run_by_key", params)))
         return self._record(row) if row else None
 
@@ -321,6 +328,11 @@ def spend(lease: Lease, usage: Usage) -> Steps[None]:
 
 def request_digest(value: Any, types: codec.TypeRegistry) -> bytes:
     return codec.digest(codec.encode(value, types))
+
+
+def _key_scope(scope: Scope, graph: str) -> str:
+    """Within what a key is unique; quoted, so that no two owners and graphs look alike."""
+    return f"{quote(scope.owner or '', safe='')}/{quote(graph, safe='')}"
 
 
 def _usage(row: Row) -> Usage:

@@ -117,6 +117,12 @@ select r.run_id, t.owner, t.thread_id, r.graph, r.status, r.driver, r.spec, r.ch
  where r.thread_no = :thread_no and (:status is null or r.status = :status)
  order by r.run_no desc limit :limit;
 
+-- name: has_leave
+select 1 as ok from event
+ where thread_no = :thread_no and run_no = :run_no and kind = 'gate_passed'
+   and ref = (select checkpoint_id from checkpoint h
+               where h.thread_no = :thread_no and h.ns = '' order by seq desc limit 1);
+
 -- name: has_begun
 -- Read from what the run itself has written: the head may since have been edited by hand.
 select exists (select 1 from checkpoint c
