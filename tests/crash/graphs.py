@@ -1,5 +1,6 @@
 """
-The four graphs that are killed everywhere: a chain of ten, a fan-out of eight, a deep agent, a bare tool node.
+The four graphs that are killed everywhere: a chain of ten, a fan-out of eight, a deep agent, a bare tool node; and
+small ones for standing still, for questions, and for acts that have a business key.
 
 Their reducers append and add, so that whatever is applied twice shows in the end state.
 """
@@ -322,3 +323,98 @@ def build_little_async(world: World) -> Any:
 
 
 LITTLE_ASYNC = Workload("little, async", build_little_async, EMPTY, asynchronous=True)
+
+
+# -- questions: a node that asks between two acts, a declared tool that asks before it acts ----------------------------
+
+
+class Talk(MessagesState):
+    log: Annotated[list[str], operator.add]
+
+
+def build_asking(world: World) -> Any:
+    """What is answered, and by whom, is told to the history alone: the end is the same whoever answered."""
+    charge, mail = charging(world, "02"), mailing(world, "02")
+
+    def begin(state: Talk) -> Any:
+        with world.unit("node:begin", "01"):
+            calls = [{"id": "call-p", "name": "publish", "args": {"what": "p"}}]
+            return {"log": ["begun"], "messages": [AIMessage("", id="asking", tool_calls=calls)]}
+
+    def agree(state: Talk) -> Any:
+        with world.unit("node:agree", "02"):
+            charged = charge("a")
+            world.ask("may I mail?")
+            return {"log": [charged, mail("b")]}
+
+    def end(state: Talk) -> Any:
+        with world.unit("node:end", "04"):
+            return {"log": ["ended"]}
+
+    graph = StateGraph(Talk)
+    for node in (begin, agree, end):
+        graph.add_node(node.__name__, node)
+    graph.add_node("tools", ToolNode([_asking_tool(world, "03")]))
+    for start, to in ((START, "begin"), ("begin", "agree"), ("agree", "tools"), ("tools", "end"), ("end", END)):
+        graph.add_edge(start, to)
+    return graph.compile()
+
+
+def _asking_tool(world: World, step: str) -> BaseTool:
+    def publish(what: str) -> str:
+        with world.unit(f"tool:publish {what}", step):
+            world.ask("may I publish?")
+            return world.act(f"publish {what}", step, f"published {what}")
+
+    def ask(what: str) -> Done[str] | NotDone:
+        arrival = world.happened(f"publish {what}")
+        return Done(arrival.result) if arrival else NotDone()
+
+    return world.declare(StructuredTool.from_function(publish, name="publish", description="publish"), probe=ask)
+
+
+NOTHING_SAID: Any = {"messages": [], "log": []}
+ASKING = Workload("asking", build_asking, NOTHING_SAID, answer=lambda life: {"say": "yes", "from": life})
+
+
+# -- acts under a business key -----------------------------------------------------------------------------------------
+
+
+def build_keyed(world: World) -> Any:
+    """Two tasks at once and one after them act on the same order; a mail without a probe goes to the same address."""
+
+    def ask(order: str) -> Done[str] | NotDone:
+        arrival = world.happened(f"charge {order}")
+        return Done(arrival.result) if arrival else NotDone()
+
+    def charge(order: str) -> str:
+        return world.act(f"charge {order}", "01", f"charged {order}")
+
+    def mail(to: str) -> str:
+        return world.act(f"mail {to}", "01", f"mailed {to}")
+
+    charge_once = world.declare(charge, probe=ask, key=lambda order: f"order {order}")
+    mail_once = world.declare(mail, key=lambda to: f"address {to}")
+
+    def left(state: Log) -> Any:
+        with world.unit("node:left", "01"):
+            return {"log": [charge_once("a")], "total": 1}
+
+    def right(state: Log) -> Any:
+        with world.unit("node:right", "01"):
+            return {"log": [charge_once("a"), mail_once("b")], "total": 1}
+
+    def again(state: Log) -> Any:
+        with world.unit("node:again", "02"):
+            return {"log": [charge_once("a"), mail_once("b")], "total": 1}
+
+    graph = StateGraph(Log)
+    for node in (left, right, again):
+        graph.add_node(node.__name__, node)
+    for start, end in ((START, "left"), (START, "right"), ("again", END)):
+        graph.add_edge(start, end)
+    graph.add_edge(["left", "right"], "again")
+    return graph.compile()
+
+
+KEYED = Workload("keyed", build_keyed, EMPTY)

@@ -50,9 +50,23 @@ class Found:
         )
 
     @property
+    def control(self) -> Found:
+        """What became of the subject that it was compared with."""
+        return Found(self.report["control"], "")
+
+    @property
+    def late_tools_max(self) -> int:
+        """The most tool calls that one superseded process began after it had gone on."""
+        counts: list[int] = [verdict["counts"]["late_tools"] for verdict in self.report["verdicts"]]
+        return max(counts)
+
+    @property
     def line(self) -> str:
+        return self._line() if self.report["control"] is None else f"{self._line()} | {self.control._line()}"
+
+    def _line(self) -> str:
         search, seconds = self.report["search"], self.report["seconds"]
-        kept = OF_TWO if search["mode"] in ("beside", "races") else self.counts.keys()
+        kept = OF_TWO if search["mode"] in ("beside", "races", "abreast") else self.counts.keys()
         counts = ", ".join(f"{name} {self.counts[name]}" for name in kept if self.counts[name] or name in ALWAYS_SHOWN)
         return (
             f"{self.report['workload']} under {self.report['subject']}, {search['mode']}: {self.tried} cases of"
@@ -63,7 +77,7 @@ class Found:
 
 OF_TWO = ("busy", "unknown")
 """What says something where two processes make requests of their own."""
-ALWAYS_SHOWN = ("returned_again", "recorded_again", "back", "doubled")
+ALWAYS_SHOWN = ("returned_again", "recorded_again", "back", "doubled", "ran_again")
 
 
 def run_chaos(workload: str, *options: str, subject: str = "ninelives.chaos.subjects:NINELIVES") -> Found:

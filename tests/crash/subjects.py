@@ -19,6 +19,7 @@ def leases(ttl_s: float, heartbeat_s: float) -> Settings:
     return Settings(lease=LeaseSettings(ttl_s=ttl_s, heartbeat_s=heartbeat_s))
 
 
+STEADY = Ninelives("leases of a second", settings=leases(1.0, 0.2), busy_timeout_s=0.2)
 QUICK = Ninelives("leases of half a second", settings=leases(0.5, 0.1), busy_timeout_s=0.2)
 BEATING = Ninelives("a heartbeat every 10 ms", settings=leases(2.0, 0.01))
 SHORT = Ninelives("short patience with a writer that hangs", settings=leases(3.0, 1.0), busy_timeout_s=0.1)
@@ -29,13 +30,19 @@ SHORT = Ninelives("short patience with a writer that hangs", settings=leases(3.0
 
 @dataclass(frozen=True, slots=True)
 class SetBack(Ninelives):
-    """Whoever goes on has a clock that is behind: the store's, and the one that LangGraph makes its ids from."""
+    """
+    One of two has a clock that is behind: the store's, and the one that LangGraph makes its ids from.
+
+    Attributes:
+        first: it is the first process; else whoever comes after it.
+    """
 
     seconds: float = 60.0
+    first: bool = False
 
     @contextmanager
     def open(self, folder: Path, workload: Workload, world: World) -> Iterator[ProtectedSession]:
-        if world.faults.recorder.life > 1:
+        if (world.faults.recorder.life == 1) is self.first:
             set_clock_back(self.seconds)
         with Ninelives.open(replace(self, clock=time.time), folder, workload, world) as session:
             yield session
@@ -48,7 +55,9 @@ def set_clock_back(seconds: float) -> None:
     time.time_ns = lambda: now_ns() - int(seconds * 1e9)
 
 
-SET_BACK = SetBack("a clock set back by 60 s")
+SET_BACK = SetBack("a clock set back by 60 s", settings=leases(3.0, 1.0), busy_timeout_s=0.1)
+SET_AHEAD = replace(SET_BACK, name="a clock set ahead by 60 s", first=True)
+"""Whoever comes after the first process is behind, or ahead of it; little patience with a writer that hangs."""
 
 
 # -- broken on purpose: what must be found ---------------------------------------------------------------------------

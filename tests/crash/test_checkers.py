@@ -40,7 +40,21 @@ def outcome(life: int, values: Any = "end") -> Told:
     return life, "outcome", {"values": values, "output": values}
 
 
-STOPPED: list[Told] = [(1, "stopped", {"point": "p"}), (2, "found", {}), (1, "continued", {"point": "p"})]
+def answering(life: int, value: Any, question: str = "q") -> Told:
+    return life, "answering", {"question": question, "value": value}
+
+
+def told(life: int, value: Any) -> Told:
+    return life, "told", {"question": "sure?", "value": value}
+
+
+def passed(life: int, *, of: str) -> Told:
+    """A check of the lease, made for a task or a tool call."""
+    return life, "point", {"point": "holds#1.holds.after", "of": of}
+
+
+ACCEPTED: Told = (1, "point", {"point": "answer#1.commit.after"})
+STOPPED: list[Told] = [(1, "stopped", {"point": "p"}), found(2), (1, "continued", {"point": "p"})]
 UNDISTURBED = history(enter(1, "a", "01"), leave(1, "a", "01"), arrived(1, "pay"), outcome(1))
 
 BAD: list[tuple[Checker, History]] = [
@@ -78,11 +92,22 @@ BAD: list[tuple[Checker, History]] = [
     ),
     (checkers.no_trace, history(*STOPPED)),
     (checkers.refused_late, history(*STOPPED, enter(1, "a", "01"))),
+    (checkers.refused_late, history(passed(1, of="task of a"), enter(1, "a", "01"), *STOPPED, enter(1, "a", "01"))),
+    (checkers.refused_late, history(passed(1, of="task of a"), *STOPPED, enter(1, "b", "02"))),
+    (checkers.refused_late, history(*STOPPED, passed(1, of="task of a"), enter(1, "a", "01"))),
     (
         checkers.refused_late,
-        history((1, "point", {"point": "holds#1.holds.after"}), enter(1, "a", "01"), *STOPPED, enter(1, "b", "02")),
+        history(passed(1, of="task of tool:x"), passed(1, of="c1"), *STOPPED, enter(1, "tool:x", "01", call="c2")),
     ),
     (checkers.late_act_unknown, history(*STOPPED[::2], arrived(1, "pay"))),
+    (checkers.answers_once, history(told(1, "yes"), told(2, "no"))),
+    (checkers.answers_once, history(found(2, decisions=[["q", "yes"]]), found(3, decisions=[["q", "no"]]))),
+    (checkers.answers_once, history(found(2, decisions=[["q", "yes"]]), found(3))),
+    (checkers.answers_kept, history(answering(1, "yes"), ACCEPTED, found(2))),
+    (
+        checkers.answers_kept,
+        history(answering(1, "yes"), ACCEPTED, found(2, decisions=[["q", "yes"]]), answering(2, "yes")),
+    ),
     (checkers.one_ran, history(enter(1, "a", "01"), enter(2, "a", "01"))),
     (checkers.one_ran, history(enter(1, "a", "01"), (2, "raised", {"error": "KeyError", "text": "'x'"}))),
 ]
@@ -111,14 +136,29 @@ def test_a_unit_in_flight_may_run_again() -> None:
     lost = history(*first, found(2), enter(2, "a", "01"), arrived(2, "pay"), outcome(2))
 
     assert [breach for check in checkers.KILLED for breach in check(lost, UNDISTURBED)] == []
-    assert count(lost, UNDISTURBED) == Counts(returned_again=1, in_flight=1)
+    assert count(lost, UNDISTURBED) == Counts(returned_again=1, in_flight=1, ran_again=1)
 
 
 def test_a_call_past_its_check_may_go_out_late() -> None:
     """The check came before the stop, the call after it: that one is allowed."""
-    late = history((1, "point", {"point": "holds#1.holds.after"}), *STOPPED, enter(1, "a", "01"))
+    late = history(passed(1, of="c1"), *STOPPED, enter(1, "tool:x", "01", call="c1"))
 
     assert checkers.refused_late(late, UNDISTURBED) == []
+    assert count(late, UNDISTURBED).late_tools == 1
+
+
+def test_an_answer_that_was_not_committed_is_given_again() -> None:
+    """The second process answers in its own words, and those are the ones that count."""
+    again = history(
+        answering(1, "yes, says 1"),
+        found(2),
+        answering(2, "yes, says 2"),
+        told(2, "yes, says 2"),
+        found(2, kind="left", decisions=[["q", "yes, says 2"]]),
+    )
+
+    assert checkers.answers_once(again, UNDISTURBED) == checkers.answers_kept(again, UNDISTURBED) == []
+    assert count(again, UNDISTURBED).answers_again == 1
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, get_args
 
-from ninelives.chaos.explore import Mode, Report, Search, explore
+from ninelives.chaos.explore import Mode, Report, Search, compare, explore
 from ninelives.chaos.processes import must_be_bare
 from ninelives.chaos.subjects import Request
 from ninelives.chaos.trial import Manners, Trial
@@ -28,12 +28,20 @@ def main(arguments: list[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     folder = Path(tempfile.mkdtemp(prefix="ninelives-chaos-", dir=options.folder or _memory()))
     must_be_bare()
-    report = explore(Trial(named(options.workload), named(options.subject), folder), _search(options))
+    report = _found(options, folder)
     if not report.failed or not options.keep:
         shutil.rmtree(folder)
     _tell(report, options)
-    json.dump({**asdict(report), "counts": asdict(report.counts)}, sys.stdout, default=str)
+    json.dump(_told(report), sys.stdout, default=str)
     return 1 if report.failed else 0
+
+
+def _found(options: argparse.Namespace, folder: Path) -> Report:
+    workload, search = named(options.workload), _search(options)
+    trial = Trial(workload, named(options.subject), folder / "subject")
+    if not options.against:
+        return explore(trial, search)
+    return compare(trial, Trial(workload, named(options.against), folder / "control"), search)
 
 
 def named(place: str) -> Any:
@@ -48,6 +56,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--subject", default=SUBJECT, metavar="MODULE:SUBJECT", help=f"default: {SUBJECT}")
     parser.add_argument("--mode", choices=get_args(Mode), default="kills")
     parser.add_argument("--share", type=float, default=1.0, help="of the points within an act, how many are tried")
+    parser.add_argument("--every", action="append", default=[], metavar="ACT", help="of this act all points are tried")
+    parser.add_argument("--sample", type=int, help="of the points, so many at most, drawn")
+    parser.add_argument("--against", metavar="MODULE:SUBJECT", help="kill this one too, at the points both go through")
     parser.add_argument("--cases", type=int, default=1, help="how many cases, where they are drawn; how often --at")
     parser.add_argument("--at", action="append", default=[], metavar="POINT", help="here only; again for a second kill")
     parser.add_argument("--request", choices=get_args(Request), default="same", help="of a second process beside")
@@ -64,11 +75,18 @@ def _search(options: argparse.Namespace) -> Search:
         mode=options.mode,
         at=tuple(options.at),
         share=options.share,
+        every=tuple(options.every),
+        sample=options.sample,
         cases=options.cases,
         manners=Manners(options.request, options.wait_s),
         seed=options.seed,
         jobs=options.jobs,
     )
+
+
+def _told(report: Report) -> dict[str, Any]:
+    control = _told(report.control) if report.control else None
+    return {**asdict(report), "counts": asdict(report.counts), "control": control}
 
 
 def _memory() -> str | None:

@@ -20,9 +20,12 @@ from ninelives.chaos.checkers import Checker, Counts, count
 from ninelives.chaos.faults import HEARTBEAT, How, Plan
 from ninelives.chaos.history import History, read_history
 from ninelives.chaos.processes import Case, killed
-from ninelives.chaos.trial import ALONE, Manners, Trial
+from ninelives.chaos.subjects import THREAD
+from ninelives.chaos.trial import ALONE, Manners, Trial, told_in
 
 TAKEOVER = Manners(wait_s=30.0, settles=False)
+OWN = "own"
+"""The second process's own thread, where the two do not ask for the same."""
 
 SECOND_TRY = "list_workers#2.list_workers.before"
 """Where a process that waits for a thread begins to ask again: it has been refused once."""
@@ -101,14 +104,11 @@ def stopped_at(trial: Trial, case: Path, reference: History, point: str) -> Case
 
     One that stands still inside a write transaction is ended by the second.
     """
-    first = trial.life(case, 1, Plan(point, How.STOP))
-    _, status = yield {first}
-    if not os.WIFSTOPPED(status):
+    first = yield from _standing(trial, case, 1, point, ALONE)
+    if first is None:
         return judged(case, reference, (point,), missed=True)
     yield {trial.life(case, 2, manners=TAKEOVER)}
-    with suppress(ProcessLookupError):
-        os.kill(first, signal.SIGCONT)
-    yield {first}
+    yield from _woken(first)
     yield {trial.life(case, 3)}
     return judged(case, reference, (point,), by=checkers.STOPPED)
 
@@ -120,21 +120,41 @@ def beside(trial: Trial, case: Path, reference: History, point: str, manners: Ma
     One that waits is stopped itself once it has been refused, until the first has ended. Where another thread of the
     first stood still within a write transaction, it is ended by the second: such a case says nothing of two live ones.
     """
-    first = trial.life(case, 1, Plan(point, How.STOP))
-    _, status = yield {first}
-    if not os.WIFSTOPPED(status):
+    first = yield from _standing(trial, case, 1, point, ALONE)
+    if first is None:
         return judged(case, reference, (point,), missed=True)
     plan = Plan(SECOND_TRY, How.STOP) if manners.wait_s else None
     second = trial.life(case, 2, plan, manners)
     _, status = yield {second}
-    with suppress(ProcessLookupError):
-        os.kill(first, signal.SIGCONT)
-    _, ended = yield {first}
+    (ended,) = yield from _woken(first)
     if os.WIFSTOPPED(status):
-        os.kill(second, signal.SIGCONT)
-        yield {second}
+        yield from _woken(second)
     yield {trial.life(case, 3)}
     return judged(case, reference, (point,), missed=killed(ended), by=checkers.BESIDE)
+
+
+def survived(trial: Trial, case: Path, reference: History, point: str, other: str) -> Case[Verdict]:
+    """
+    Two processes live, each on a thread of its own in one store; the first is killed at its point.
+
+    The second is in the middle of its own run then. It ends that, and takes over what the first has left.
+    """
+    second = yield from _standing(trial, case, 2, other, Manners(threads=(OWN, THREAD)))
+    if second is None:
+        return judged(case, reference, (point, other), missed=True)
+    _, ended = yield {trial.life(case, 1, Plan(point))}
+    (gone,) = yield from _woken(second)
+    return _of_both(case, reference, (point, other), killed(ended) and not killed(gone), checkers.KILLED)
+
+
+def abreast(trial: Trial, case: Path, reference: History, point: str, other: str) -> Case[Verdict]:
+    """Two processes live, each on a thread of its own in one store, each in the middle of the other's run."""
+    second = yield from _standing(trial, case, 2, other, Manners(threads=(OWN,)))
+    if second is None:
+        return judged(case, reference, (point, other), missed=True)
+    first = yield from _standing(trial, case, 1, point, ALONE)
+    ended = yield from _woken(*([second] if first is None else [first, second]))
+    return _of_both(case, reference, (point, other), first is not None and not any(map(killed, ended)), checkers.BESIDE)
 
 
 def raced(trial: Trial, case: Path, reference: History, manners: Manners) -> Case[Verdict]:
@@ -145,6 +165,32 @@ def raced(trial: Trial, case: Path, reference: History, manners: Manners) -> Cas
         running = running - {ended}
     yield {trial.life(case, 3)}
     return judged(case, reference, (), by=checkers.BESIDE)
+
+
+def _standing(trial: Trial, case: Path, life: int, point: str, manners: Manners) -> Case[int | None]:
+    """A process that stands still at its point; None if it ended without having come there."""
+    pid = trial.life(case, life, Plan(point, How.STOP), manners)
+    _, status = yield {pid}
+    return pid if os.WIFSTOPPED(status) else None
+
+
+def _woken(*pids: int) -> Case[list[int]]:
+    """Let processes go on that stand still; gives their wait statuses once they have ended."""
+    running, ended = {*pids}, []
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGCONT)
+    while running:
+        pid, status = yield running
+        running = running - {pid}
+        ended.append(status)
+    return ended
+
+
+def _of_both(case: Path, reference: History, points: tuple[str, ...], came: bool, by: Sequence[Checker]) -> Verdict:
+    """The verdict over the two threads of a case; the second process's own is as if it had been alone."""
+    own = judged(told_in(case, OWN), reference, points, missed=not came, by=checkers.BESIDE)
+    return judged(case, reference, points, missed=not came, by=by, more=own.breaches)
 
 
 def _killed_from(first: int, trial: Trial, case: Path, reference: History, points: tuple[str, ...]) -> Case[Verdict]:
@@ -166,10 +212,12 @@ def judged(
     *,
     missed: bool = False,
     by: Sequence[Checker] = checkers.KILLED,
+    more: tuple[str, ...] = (),
 ) -> Verdict:
-    """The verdict over a case, all of whose processes have ended."""
+    """The verdict over a case, all of whose processes have ended; `more` breaches were found elsewhere."""
     history = read_history(case)
-    breaches = () if missed else tuple(f"{check.__name__}: {why}" for check in by for why in check(history, reference))
+    found = () if missed else tuple(f"{check.__name__}: {why}" for check in by for why in check(history, reference))
+    breaches = (*found, *more)
     if not breaches:
         shutil.rmtree(case)
     return Verdict(points, missed, breaches, Counts() if missed else count(history, reference), case)

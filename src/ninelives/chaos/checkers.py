@@ -11,7 +11,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
+from itertools import pairwise
+from typing import Any
 
+from ninelives.chaos.faults import CHECK
 from ninelives.chaos.history import Event, History
 
 Checker = Callable[[History, History], list[str]]
@@ -117,16 +120,13 @@ def refused_late(history: History, reference: History) -> list[str]:
     """
     P4: a superseded process that goes on begins nothing, but for calls that were past their check when it stood still.
 
-    Each check lets one call begin, so no more may begin late than had been checked and not begun.
+    A check is made for one call, and lets that one begin.
     """
-    stopped, resumed = history.last("stopped"), history.last("continued")
-    if stopped is None or resumed is None:
-        return []
-    calls = [event for event in history.of("enter", life=resumed.life) if not _is_act(event)]
-    late = [event["unit"] for event in calls if event.at_ns > resumed.at_ns]
-    checks = [e for e in history.of("point", life=resumed.life) if e.at_ns < resumed.at_ns and _is_passed_check(e)]
-    allowed = max(0, len(checks) - (len(calls) - len(late)))
-    return [f"after the takeover it began {', '.join(late)}; {allowed} were past their check"] * (len(late) > allowed)
+    return [
+        f"after the takeover it began {event['unit']}, which was not past its check"
+        for event in _begun_late(history)
+        if not _was_past_its_check(history, event)
+    ]
 
 
 def late_act_unknown(history: History, reference: History) -> list[str]:
@@ -139,6 +139,43 @@ def late_act_unknown(history: History, reference: History) -> list[str]:
     for seen in history.of("found", "left"):
         told |= {key for key, state in seen["effects"].items() if state == "unknown"}
     return [f"act {e['act']} went out late, and was not reported" for e in late if e["key"] and e["key"] not in told]
+
+
+def answers_once(history: History, reference: History) -> list[str]:
+    """P3: a question is answered once: the answer that was accepted first counts, for every part of the graph."""
+    breaches = []
+    values: dict[str, list[Any]] = {}
+    for event in history.of("told"):
+        values.setdefault(event["question"], []).append(event["value"])
+    for question, got in sorted(values.items()):
+        if any(value != got[0] for value in got):
+            breaches.append(f"to {question!r} the graph was told {got}")
+    for before, after in pairwise(_decisions(history)):
+        breaches += [
+            f"the answer to {q} was {before[q]}, and then {after.get(q)}" for q in before if after.get(q) != before[q]
+        ]
+    end, expected = history.last("left"), reference.last("left")
+    if end and expected and len(_decided(end)) != len(_decided(expected)):
+        breaches.append(f"{len(_decided(end))} answers are recorded, un-killed {len(_decided(expected))}")
+    return breaches
+
+
+def answers_kept(history: History, reference: History) -> list[str]:
+    """P3: once the call that answers was past its commit, the answer is in the store, and nobody is asked again."""
+    breaches = []
+    for answering in history.of("answering"):
+        question, value = answering["question"], answering["value"]
+        later = [event for event in history if event.at_ns > answering.at_ns]
+        committed = next((e for e in later if e.life == answering.life and _is_answer_committed(e)), None)
+        if committed is None:
+            continue
+        after = [event for event in later if event.at_ns > committed.at_ns]
+        seen = [event for event in after if event.kind in ("found", "left")]
+        breaches += [f"the answer to {question} was lost" for each in seen[:1] if _decided(each).get(question) != value]
+        breaches += [
+            f"{question} was asked again" for e in after if e.kind == "answering" and e["question"] == question
+        ]
+    return breaches
 
 
 def one_ran(history: History, reference: History) -> list[str]:
@@ -161,6 +198,8 @@ KILLED: tuple[Checker, ...] = (
     keys_once,
     unknown_when_cut_off,
     no_fork,
+    answers_once,
+    answers_kept,
 )
 """What must hold after any number of kills."""
 
@@ -199,6 +238,9 @@ class Counts:
         unknown: outcomes called unknown.
         superseded: processes that went on after another had taken their run, and were refused.
         busy: processes that were told that the thread is busy.
+        late_tools: tool calls that a superseded process began after it had gone on.
+        ran_again: units that had returned, recorded or not, and ran again.
+        answers_again: questions that a second process answered: the first died before its answer was in the store.
     """
 
     kills: int = 0
@@ -211,6 +253,9 @@ class Counts:
     unknown: int = 0
     superseded: int = 0
     busy: int = 0
+    late_tools: int = 0
+    ran_again: int = 0
+    answers_again: int = 0
 
     def __add__(self, other: Counts) -> Counts:
         return Counts(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(Counts)))
@@ -219,9 +264,11 @@ class Counts:
 def count(history: History, reference: History) -> Counts:
     found = history.of("found")
     kept = {unit for each in found for unit in recorded(history, each)}
+    again = [unit for unit, _ in _ran_again(history) if not unit.startswith("act:")]
+    answers = Counter(event["question"] for event in history.of("answering"))
     return Counts(
         kills=len([e for e in history if e["fatal"]]) - len(history.of("stopped")),
-        returned_again=len([u for u, _ in _ran_again(history) if u not in kept and not u.startswith("act:")]),
+        returned_again=len([unit for unit in again if unit not in kept]),
         in_flight=sum(len(in_flight(history, each)) for each in found),
         recorded_again=len(recorded_once(history, reference)),
         back=len(never_back(history, reference)),
@@ -230,6 +277,9 @@ def count(history: History, reference: History) -> Counts:
         unknown=len(history.of("unknown")),
         superseded=_raised(history, "LeaseLostError"),
         busy=_raised(history, "ThreadBusyError"),
+        late_tools=len([event for event in _begun_late(history) if str(event["unit"]).startswith("tool:")]),
+        ran_again=len(again),
+        answers_again=answers.total() - len(answers),
     )
 
 
@@ -289,10 +339,52 @@ def _tasks(history: History, unit: str) -> set[str]:
     return {event["task"] for event in history.of("enter") if event["unit"] == unit}
 
 
+def _begun_late(history: History) -> list[Event]:
+    """What a process that had stood still began after it had gone on; an act is a part of what contains it."""
+    resumed = history.last("continued")
+    if resumed is None:
+        return []
+    return [e for e in history.of("enter", life=resumed.life) if e.at_ns > resumed.at_ns and not _is_act(e)]
+
+
+def _was_past_its_check(history: History, late: Event) -> bool:
+    """Before the stop more checks of it had been passed than calls of it had begun; each attempt has a check."""
+    stopped = history.last("stopped")
+    assert stopped is not None
+    mine = [e for e in history.of("point", "enter", life=late.life) if e.at_ns < late.at_ns]
+    passed = [e for e in mine if e.at_ns < stopped.at_ns and _is_check(e) and e["of"] == _checked_as(late)]
+    begun = [e for e in mine if _is_call(e) and e["unit"] == late["unit"]]
+    return len(passed) > len(begun)
+
+
+def _checked_as(call: Event) -> Any:
+    """A tool is checked as the call that it is, everything else as its task; the history knows both by their ids."""
+    return call["call"] if str(call["unit"]).startswith("tool:") else call["task"]
+
+
 def _is_act(event: Event) -> bool:
     return str(event["unit"]).startswith("act:")
 
 
-def _is_passed_check(event: Event) -> bool:
+def _is_call(event: Event) -> bool:
+    return event.kind == "enter" and not _is_act(event)
+
+
+def _is_check(event: Event) -> bool:
+    """The lease was looked at, and stood."""
     point = str(event["point"])
-    return point.startswith("holds#") and point.endswith(".after")
+    return point.startswith(f"{CHECK}#") and point.endswith(".after")
+
+
+def _is_answer_committed(event: Event) -> bool:
+    point = str(event["point"])
+    return point.startswith("answer#") and point.endswith(".commit.after")
+
+
+def _decisions(history: History) -> list[dict[str, Any]]:
+    """The answers that were recorded, by question, at each look at the store."""
+    return [_decided(event) for event in history.of("found", "left")]
+
+
+def _decided(look: Event) -> dict[str, Any]:
+    return dict(look["decisions"] or [])

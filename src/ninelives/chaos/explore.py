@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, TypeAlias
 
 from ninelives.chaos.cases import (
     Verdict,
+    abreast,
     all_points_of,
     beside,
     in_turn,
@@ -20,6 +21,7 @@ from ninelives.chaos.cases import (
     points_of,
     raced,
     stopped_at,
+    survived,
     undisturbed,
 )
 from ninelives.chaos.checkers import Counts
@@ -27,7 +29,7 @@ from ninelives.chaos.history import History
 from ninelives.chaos.processes import Case, run_all
 from ninelives.chaos.trial import ALONE, Manners, Trial, warm_up
 
-Mode: TypeAlias = Literal["kills", "pairs", "heartbeats", "stops", "beside", "races"]
+Mode: TypeAlias = Literal["kills", "pairs", "heartbeats", "stops", "beside", "races", "survived", "abreast"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +40,14 @@ class Search:
     Attributes:
         mode: what is done at a point. `kills`: the process dies. `pairs`: the one that goes on dies too. `heartbeats`:
             it dies at a point that comes by the clock. `stops`: it stands still and is superseded. `beside`: it stands
-            still and another asks. `races`: two make the same request at once, nobody is stopped.
+            still and another asks. `races`: two make the same request at once, nobody is stopped. `survived`: it dies
+            while another lives, which is in the middle of a run on a thread of its own and then takes over. `abreast`:
+            two live and run, each on a thread of its own.
         at: these points only, for `kills` in turn, one process at each.
         share: of the points within an act, how many are tried; the ends of each act and all units always are.
-        cases: how many pairs, heartbeats, points to stop beside, or races; how often `at` is tried.
+        every: acts of which all points are tried.
+        sample: of those, so many at most, for `kills` and `stops`; of the latter half lie between a check and its call.
+        cases: how many pairs, heartbeats, points to stop beside, races, or twos; how often `at` is tried.
         manners: of the second process, where there are two.
         jobs: cases at a time.
     """
@@ -49,6 +55,8 @@ class Search:
     mode: Mode = "kills"
     at: tuple[str, ...] = ()
     share: float = 1.0
+    every: tuple[str, ...] = ()
+    sample: int | None = None
     cases: int = 1
     manners: Manners = ALONE
     seed: int = 1
@@ -62,6 +70,7 @@ class Report:
         known: number of points of the workload.
         unstable: points that only one of two undisturbed runs went through.
         verdicts: one per case that was tried.
+        control: what became of another subject at the same points.
     """
 
     workload: str
@@ -71,6 +80,7 @@ class Report:
     unstable: tuple[str, ...]
     verdicts: tuple[Verdict, ...]
     seconds: float
+    control: Report | None = None
 
     @property
     def failed(self) -> list[Verdict]:
@@ -84,28 +94,71 @@ class Report:
 def explore(trial: Trial, search: Search) -> Report:
     """Run the workload twice undisturbed, then once per case with its fault; judge each."""
     began = time.monotonic()
+    first, second = _undisturbed(trial, search)
+    verdicts = run_all(_cases(trial, search, first), search.jobs)
+    unstable = {*points_of(first)} ^ {*points_of(second)}
+    return _report(trial, search, first, verdicts, began, tuple(sorted(unstable)))
+
+
+def compare(trial: Trial, control: Trial, search: Search) -> Report:
+    """Kill both at the same points: those that both go through when nobody is killed."""
+    began = time.monotonic()
+    (mine, _), (theirs, _) = _undisturbed(trial, search), _undisturbed(control, search)
+    others = {*points_of(theirs)}
+    points = _drawn([point for point in points_of(mine) if point in others], search)
+    ours = run_all(_killed(trial, mine, points), search.jobs)
+    report = _report(trial, search, mine, ours, began)
+    began = time.monotonic()
+    beside = _report(control, search, theirs, run_all(_killed(control, theirs, points), search.jobs), began)
+    return replace(report, control=beside)
+
+
+def _undisturbed(trial: Trial, search: Search) -> tuple[History, History]:
     warm_up(trial)
     first, second = run_all((undisturbed(trial, f"undisturbed-{n}") for n in (1, 2)), search.jobs)
+    return first, second
+
+
+def _report(
+    trial: Trial,
+    search: Search,
+    reference: History,
+    verdicts: Iterable[Verdict],
+    began: float,
+    unstable: tuple[str, ...] = (),
+) -> Report:
     return Report(
         workload=trial.workload.name,
         subject=trial.subject.name,
         search=search,
-        known=len(points_of(first)),
-        unstable=tuple(sorted({*points_of(first)} ^ {*points_of(second)})),
-        verdicts=tuple(run_all(_cases(trial, search, first), search.jobs)),
+        known=len(points_of(reference)),
+        unstable=unstable,
+        verdicts=tuple(verdicts),
         seconds=time.monotonic() - began,
     )
 
 
-def chosen(points: Sequence[str], share: float, rng: random.Random) -> list[str]:
+def chosen(points: Sequence[str], share: float, rng: random.Random, every: Sequence[str] = ()) -> list[str]:
     """
-    The points to try: those of every unit, the first and last of every act, and a share of the others.
+    The points to try: those of every unit, the first and last of every act, a share of the others; of some acts all.
 
     The first of an act is before its first statement, the last is after its commit (of one that reads: after its last
     statement).
     """
     ends = {end for call in _calls(points) for end in (call[0], call[-1])}
-    return [point for point in points if point in ends or rng.random() < share]
+    return [point for point in points if point in ends or rng.random() < share or point.partition("#")[0] in every]
+
+
+def _drawn(points: Sequence[str], search: Search, *, windows: bool = False) -> list[str]:
+    """A seeded choice, in the order of the points; with `windows`, half of it lies between a check and its call."""
+    rng = random.Random(search.seed)
+    kept = chosen(points, search.share, rng, search.every)
+    if search.sample is None or search.sample >= len(kept):
+        return kept
+    within = [point for point in kept if _past_a_check(point)] if windows else []
+    drawn = _some(within, search.sample // 2, rng)
+    drawn += _some([point for point in kept if point not in drawn], search.sample - len(drawn), rng)
+    return sorted(drawn, key=points.index)
 
 
 def unwritten(points: Sequence[str]) -> list[str]:
@@ -131,8 +184,7 @@ def _cases(trial: Trial, search: Search, reference: History) -> Iterator[Case[Ve
         case "kills" if search.at:
             yield from (killed_at(trial, _folder(trial, n), reference, search.at) for n in range(search.cases))
         case "kills":
-            for n, point in enumerate(chosen(points, search.share, rng)):
-                yield killed_at(trial, _folder(trial, n), reference, (point,))
+            yield from _killed(trial, reference, _drawn(points, search))
         case "pairs":
             for n in range(search.cases):
                 yield killed_twice(trial, _folder(trial, n), reference, rng.choice(points), rng.random())
@@ -141,10 +193,27 @@ def _cases(trial: Trial, search: Search, reference: History) -> Iterator[Case[Ve
             for n, point in enumerate(search.at or _some(beats, search.cases, rng)):
                 yield killed_at(trial, _folder(trial, n), reference, (point,))
         case "stops":
-            for n, point in enumerate(search.at or chosen(points, search.share, rng)):
+            for n, point in enumerate(search.at or _drawn(points, search, windows=True)):
                 yield stopped_at(trial, _folder(trial, n), reference, point)
+        case "survived" | "abreast":
+            yield from _on_two_threads(trial, search, reference, rng)
         case "beside" | "races":
             yield from _of_two(trial, search, points, rng)
+
+
+def _killed(trial: Trial, reference: History, points: Sequence[str]) -> Iterator[Case[Verdict]]:
+    for n, point in enumerate(points):
+        yield killed_at(trial, _folder(trial, n), reference, (point,))
+
+
+def _on_two_threads(trial: Trial, search: Search, reference: History, rng: random.Random) -> Iterator[Case[Verdict]]:
+    """The second stands still outside write transactions and within its run, so as to hinder nobody."""
+    points = points_of(reference)
+    quiet = _held(unwritten(points), points)
+    kind, first = (survived, points) if search.mode == "survived" else (abreast, quiet)
+    drawn = [(rng.choice(first), rng.choice(quiet)) for _ in range(search.cases)]
+    for n, (point, other) in enumerate([search.at] if search.at else drawn):
+        yield kind(trial, _folder(trial, n), reference, point, other)
 
 
 def _of_two(trial: Trial, search: Search, points: Sequence[str], rng: random.Random) -> Iterator[Case[Verdict]]:
@@ -164,6 +233,11 @@ def _held(some: Sequence[str], points: Sequence[str]) -> list[str]:
     begun = points.index(next(point for point in points if point.endswith(CLAIMED)))
     ended = points.index(next(point for point in points if point.startswith(ENDS)))
     return [point for point in some if begun < points.index(point) < ended]
+
+
+def _past_a_check(point: str) -> bool:
+    """The lease was looked at, or an intent recorded: whatever comes next may go out late."""
+    return point.startswith(("holds#", "open_effect#")) and point.endswith((".holds.after", ".commit.after"))
 
 
 CLAIMED, ENDS = "start_run#1.commit.after", "finish_run#1."

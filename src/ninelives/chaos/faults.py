@@ -28,6 +28,8 @@ from ninelives.store import Act, Store
 Where = Literal["before", "after", "enter", "exit"]
 
 COMMIT = "commit"
+CHECK = "holds"
+"""The act by which a process asks whether its run is still its own: before every node and tool call."""
 HEARTBEAT = "renew_worker"
 """Its acts come by the clock, not by the workload: how many there are differs from run to run."""
 
@@ -63,6 +65,10 @@ class Plan:
     how: How = How.KILL
 
 
+class _About(threading.local):
+    what: str | None = None
+
+
 class Faults:
     """
     Goes through the points of one process; the one of the plan is where it ends or stands still.
@@ -74,12 +80,17 @@ class Faults:
         self.recorder, self._plan, self._quiet = recorder, plan, False
         self._mutex = threading.Lock()
         self._numbers: Counter[str] = Counter()
+        self._about = _About()
 
     def number(self, what: str) -> int:
         """The number of the next call of `what`, from 1."""
         with self._mutex:
             self._numbers[what] += not self._quiet
             return self._numbers[what]
+
+    def about(self, what: str | None) -> None:
+        """The next check of the lease in this thread is for this call."""
+        self._about.what = what
 
     @contextmanager
     def quiet(self) -> Iterator[None]:
@@ -96,7 +107,8 @@ class Faults:
             return
         with self._mutex:
             fatal = self._plan is not None and str(point) == self._plan.at
-            self.recorder.write(kind, point=str(point), **({"fatal": True} if fatal else {}), **facts)
+            about = {"of": self._about.what} if point.what == CHECK else {}
+            self.recorder.write(kind, point=str(point), **({"fatal": True} if fatal else {}), **about, **facts)
             if fatal:
                 self._stop(point)
 

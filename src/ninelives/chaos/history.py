@@ -7,11 +7,14 @@ processes never mix. A case keeps two files: what the processes did (`HISTORY`),
 
 Kinds of events, with their facts:
 
-- `point`: a place where the world may stop (`point`, its id), told before the world stops there.
-- `enter`, `exit`: a unit of work begins, has returned (`unit`, `step`, `task`, `key`, `point`).
+- `point`: a place where the world may stop (`point`, its id), told before the world stops there. A check of the lease
+  says what it is made for (`of`, the id of a tool call or task).
+- `enter`, `exit`: a unit of work begins, has returned (`unit`, `step`, `task`, `call`, `key`, `point`).
 - `arrived`: an act arrived outside (`act`, `key`, `result`, `declared`).
 - `found`, `left`: what a process found in the store before it did anything, and what it left there (`tasks`, `effects`,
-  `checkpoints`, `rows`).
+  `decisions`, `checkpoints`, `rows`).
+- `answering`: a process is about to answer what the graph asked (`question`, its id; `value`).
+- `told`: the node or tool that asked goes on with this answer (`question`, in its own words; `value`).
 - `unknown`: the run stopped, because the outcome of an act is unknown (`name`, `key`).
 - `settled`: that outcome was recorded by who knows it (`key`, `happened`).
 - `outcome`: the request was answered (`output`, `values`).

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol, TypeAlias, TypeVar
 
 from langgraph.checkpoint.base import BaseCheckpointSaver
+from langgraph.types import Command, Interrupt
 
 from ninelives import _langgraph
 from ninelives.chaos.faults import Faults, watch_store
@@ -53,8 +54,9 @@ class Session(Protocol):
 
     def recorded(self) -> dict[str, Any]:
         """
-        What is recorded: `tasks` (ids of tasks whose result is), `effects` (state by key), `checkpoints` (pairs of id
-        and parent), `rows` (all that the store holds of the thread, to compare).
+        What is recorded: `tasks` (ids of tasks whose result is), `effects` (state by key), `decisions` (lists of
+        question and answer), `checkpoints` (pairs of id and parent), `rows` (all that the store holds of the thread, to
+        compare).
         """
 
     def ask(self, request: Request = "same", *, wait_s: float = 0.0) -> Any:
@@ -76,6 +78,9 @@ class Session(Protocol):
     def values(self) -> Any:
         """The state of the thread."""
 
+    def on(self, thread: str, world: World) -> Session:
+        """The same store, opened once, for another thread, whose units report to a world of their own."""
+
 
 class Subject(Protocol):
     name: str
@@ -87,14 +92,16 @@ class Subject(Protocol):
         """Open the store in `folder`; it is closed, as at the end of a program, when the context ends."""
 
 
-def recorded_tasks(saver: BaseCheckpointSaver[Any]) -> tuple[list[str], list[tuple[str, str, str | None]]]:
+def recorded_tasks(
+    saver: BaseCheckpointSaver[Any], thread: str = THREAD
+) -> tuple[list[str], list[tuple[str, str, str | None]]]:
     """
     What is recorded in all namespaces of the thread.
 
     Returns: ids of the tasks with a result; `(namespace, checkpoint, parent)` of the checkpoints, newest first.
     """
     tasks, checkpoints = set(), []
-    for found in saver.list({"configurable": {"thread_id": THREAD}}):
+    for found in saver.list({"configurable": {"thread_id": thread}}):
         here = found.config["configurable"]
         parent = found.parent_config["configurable"]["checkpoint_id"] if found.parent_config else None
         checkpoints.append((here["checkpoint_ns"], here["checkpoint_id"], parent))
@@ -114,43 +121,67 @@ def digest(rows: Iterable[Any]) -> list[Any]:
 class ProtectedSession:
     """A protected graph and its store. Asking is one call, the same in the first process and in every later one."""
 
-    def __init__(self, store: Store, workload: Workload, world: World, settings: Settings) -> None:
-        self._store, self.workload = store, workload
+    def __init__(
+        self, store: Store, workload: Workload, world: World, settings: Settings, thread: str = THREAD
+    ) -> None:
+        self._store, self.workload, self._world = store, workload, world
+        self._settings, self.thread = settings, thread
         self.agent: Any = protect(workload.build(world), store, name=workload.name, settings=settings)
+        watch_store(store, world.faults)
+
+    def on(self, thread: str, world: World) -> ProtectedSession:
+        return type(self)(self._store, self.workload, world, self._settings, thread)
 
     def recorded(self) -> dict[str, Any]:
-        tasks, checkpoints = recorded_tasks(Saver(self._store))
-        acts = self._store.perform(self._store.list_effects(ONE_USER, thread_id=THREAD))
+        tasks, checkpoints = recorded_tasks(Saver(self._store), self.thread)
+        acts = self._store.perform(self._store.list_effects(ONE_USER, thread_id=self.thread))
+        decisions = self._store.perform(self._store.list_decisions(ONE_USER, self.thread))
         return {
             "tasks": tasks,
             "effects": {act.key: str(act.state) for act in acts},
+            "decisions": [[decision.interrupt_id, decision.value] for decision in decisions],
             "checkpoints": checkpoints,
             "rows": self._rows(),
         }
 
     def _rows(self) -> dict[str, Any]:
         """All but what is told from the worker's state: whether whoever made a run or act still lives."""
-        perform, store = self._store.perform, self._store
-        runs = perform(store.list_runs(ONE_USER, thread_id=THREAD))
-        acts = perform(store.list_effects(ONE_USER, thread_id=THREAD))
+        perform, store, thread = self._store.perform, self._store, self.thread
+        runs = perform(store.list_runs(ONE_USER, thread_id=thread))
+        acts = perform(store.list_effects(ONE_USER, thread_id=thread))
         return {
-            "checkpoint": digest(perform(store.list_checkpoints(ONE_USER, thread_id=THREAD, ns=None, limit=10_000))),
+            "checkpoint": digest(perform(store.list_checkpoints(ONE_USER, thread_id=thread, ns=None, limit=10_000))),
             "effect": digest(replace(act, holder_alive=False) for act in acts),
             "run": digest(replace(run, worker_alive=False) for run in runs),
-            "event": digest(perform(store.list_events(ONE_USER, THREAD, limit=100_000))),
+            "interrupt": digest(perform(store.list_interrupts(ONE_USER, thread, pending_only=False))),
+            "event": digest(perform(store.list_events(ONE_USER, thread, limit=100_000))),
         }
 
     def ask(self, request: Request = "same", *, wait_s: float = 0.0) -> Any:
-        input, call = self.workload.input, {"thread": THREAD, "wait_s": wait_s}
+        """The request, and then an answer to all that it asks, for as long as it asks something."""
         if request == "continue":
-            input = None
+            output = self._call(None, wait_s=wait_s)
         else:
-            key = KEY if request == "same" else OTHER_KEY
-            call |= {"idempotency_key": key, "on_unfinished": "continue"}
+            key = f"{KEY if request == 'same' else OTHER_KEY} on {self.thread}"
+            output = self._call(self.workload.input, wait_s=wait_s, idempotency_key=key, on_unfinished="continue")
+        while self.workload.answer and (questions := output.get("__interrupt__")):
+            output = self._call(Command(resume=self._answers(questions)), wait_s=wait_s)
+        return output
+
+    def _answers(self, questions: Iterable[Interrupt]) -> dict[str, Any]:
+        assert self.workload.answer is not None
+        recorder = self._world.faults.recorder
+        answers = {question.id: self.workload.answer(recorder.life) for question in questions}
+        for question, value in answers.items():
+            recorder.write("answering", question=question, value=value)
+        return answers
+
+    def _call(self, input: Any, **options: Any) -> Any:
+        config = {"callbacks": [checks_told(self._world.faults)]}
         try:
             if self.workload.asynchronous:
-                return asyncio.run(self.agent.ainvoke(input, **call))
-            return self.agent.invoke(input, **call)
+                return asyncio.run(self.agent.ainvoke(input, config, thread=self.thread, **options))
+            return self.agent.invoke(input, config, thread=self.thread, **options)
         except EffectOutcomeUnknownError as error:
             raise UnknownOutcome(error.name, error.key) from error
 
@@ -161,7 +192,20 @@ class ProtectedSession:
         )
 
     def values(self) -> Any:
-        return self.agent.get_state({"configurable": {"thread_id": THREAD}}).values
+        return self.agent.get_state({"configurable": {"thread_id": self.thread}}).values
+
+
+def checks_told(faults: Faults) -> _langgraph.Watch:
+    """
+    Says for which call the next check of the lease is made: the runner's own look at each call comes right after this.
+
+    A check is made where the call is asked for (the event loop), the call runs elsewhere (a pool's thread): so it is
+    their ids that tell which belongs to which.
+    """
+    return _langgraph.Watch(
+        before_node=lambda name, ns, task_id: faults.about(task_id),
+        before_tool=lambda name, call_id, arguments: faults.about(call_id),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,15 +239,14 @@ class Ninelives:
             lease_ttl_s=self.settings.lease.ttl_s,
             busy_timeout_s=self.busy_timeout_s,
         )
-        watch_store(store, world.faults)
         yield self.session(store, workload, world, self.settings)
 
 
 NINELIVES = Ninelives()
 
 
-def _declared(act: T, *, probe: Callable[..., Any] | None = None) -> T:
-    return effect(probe=probe)(act)  # type: ignore[type-var]
+def _declared(act: T, *, probe: Callable[..., Any] | None = None, key: Callable[..., str] | None = None) -> T:
+    return effect(probe=probe, key=key)(act)  # type: ignore[type-var]
 
 
 def _key() -> str | None:

@@ -14,7 +14,7 @@ from typing import Any
 from ninelives.chaos.faults import Faults, Plan
 from ninelives.chaos.history import HISTORY, OUTSIDE, Recorder
 from ninelives.chaos.processes import fork
-from ninelives.chaos.subjects import Request, Session, Subject, UnknownOutcome
+from ninelives.chaos.subjects import THREAD, Request, Session, Subject, UnknownOutcome
 from ninelives.chaos.workload import Outside, Workload, World, normalised
 
 LOG, MODULES = "log.txt", "modules.txt"
@@ -29,11 +29,13 @@ class Manners:
         request: what it asks for.
         wait_s: how long it waits for the thread to come free.
         settles: where an outcome is unknown it looks outside, says what is true and asks again; else it ends there.
+        threads: on each of these in turn it makes its request, all through one store.
     """
 
     request: Request = "same"
     wait_s: float = 0.0
     settles: bool = True
+    threads: tuple[str, ...] = (THREAD,)
 
 
 ALONE = Manners()
@@ -55,17 +57,28 @@ class Trial:
         """
         All that a process of a case does. What it finds and leaves in the store is looked at outside the faults.
 
+        Each thread has a history and an outside world of its own; the plan is for the first.
+
         Raises: what the request raised; it is in the history too.
         """
-        faults, outside = Faults(Recorder(case / HISTORY, number), plan), Outside(case / OUTSIDE, number)
-        world = self.subject.world_of(faults, outside)
+        thread, *others = manners.threads
+        world = self._world(case, thread, number, plan)
         with self.subject.open(case, self.workload, world) as session:
-            if number > 1:
-                _look(session, faults, "found")
-            try:
-                _answer(session, world, manners)
-            finally:
-                _look(session, faults, "left")
+            _live_on(session if thread == THREAD else session.on(thread, world), world, manners)
+            for thread in others:
+                world = self._world(case, thread, number)
+                _live_on(session.on(thread, world), world, manners)
+
+    def _world(self, case: Path, thread: str, number: int, plan: Plan | None = None) -> World:
+        folder = _made(told_in(case, thread))
+        return self.subject.world_of(
+            Faults(Recorder(folder / HISTORY, number), plan), Outside(folder / OUTSIDE, number)
+        )
+
+
+def told_in(case: Path, thread: str) -> Path:
+    """Where the history of a thread is kept; the store itself is in the case's own folder."""
+    return case if thread == THREAD else case / f"thread-{thread}"
 
 
 def warm_up(trial: Trial) -> None:
@@ -80,6 +93,16 @@ def warm_up(trial: Trial) -> None:
             importlib.import_module(name)
     gc.collect()
     gc.freeze()
+
+
+def _live_on(session: Session, world: World, manners: Manners) -> None:
+    """One thread's share in a process's life."""
+    if world.faults.recorder.life > 1:
+        _look(session, world.faults, "found")
+    try:
+        _answer(session, world, manners)
+    finally:
+        _look(session, world.faults, "left")
 
 
 def _answer(session: Session, world: World, manners: Manners) -> None:

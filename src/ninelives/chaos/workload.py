@@ -17,6 +17,7 @@ from typing import Any, Protocol, TypeVar
 
 from langchain_core.messages import BaseMessage
 from langgraph.pregel import Pregel
+from langgraph.types import interrupt
 
 from ninelives import _langgraph
 from ninelives.chaos.faults import Faults, around
@@ -26,9 +27,11 @@ T = TypeVar("T")
 
 
 class Declare(Protocol):
-    """How a subject marks a function or tool as an outside act, with or without a probe."""
+    """How a subject marks a function or tool as an outside act, with or without a probe, or a business key."""
 
-    def __call__(self, act: T, *, probe: Callable[..., Any] | None = None) -> T: ...
+    def __call__(
+        self, act: T, *, probe: Callable[..., Any] | None = None, key: Callable[..., str] | None = None
+    ) -> T: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,21 +80,27 @@ class World:
             what: `kind:name`, such as `node:plan` or `tool:search c1`; the same unit has the same one in every process.
             step: where it stands in the order of the workload.
         """
-        with around(self.faults, what, step=step, task=_task_id()):
+        with around(self.faults, what, step=step, **_place()):
             yield
 
     def act(self, name: str, step: str, result: T) -> T:
         """Act on the outside world; a unit of its own. To be called within a declared act."""
         key = self.key()
-        with around(self.faults, f"act:{name}", step=step, task=_task_id(), key=key):
+        with around(self.faults, f"act:{name}", step=step, key=key, **_place()):
             self.outside.arrive(name, key, result)
         return result
 
     def call(self, name: str, step: str, result: T) -> T:
         """Act on the outside world without having declared it: it arrives as often as its unit runs."""
-        with around(self.faults, f"act:{name}", step=step, task=_task_id()):
+        with around(self.faults, f"act:{name}", step=step, **_place()):
             self.outside.arrive(name, None, result, declared=False)
         return result
+
+    def ask(self, question: str) -> Any:
+        """Ask whoever runs the graph; gives the answer, of which the history is told too."""
+        answer = interrupt(question)
+        self.faults.recorder.write("told", question=question, value=answer)
+        return answer
 
     def happened(self, name: str) -> Arrival | None:
         """What a probe asks: the arrival of this act, if there was one."""
@@ -105,12 +114,15 @@ class Workload:
         build: makes the graph, compiled without a checkpointer.
         input: of the one request.
         asynchronous: driven through `ainvoke`, not `invoke`.
+        answer: what the program answers to everything that the graph asks, given the number of its process: so that it
+            shows whose answer counted. Without it nothing is answered.
     """
 
     name: str
     build: Callable[[World], Pregel[Any, Any, Any, Any]]
     input: Any
     asynchronous: bool = False
+    answer: Callable[[int], Any] | None = None
 
 
 def normalised(value: Any) -> Any:
@@ -131,6 +143,7 @@ def _message(message: BaseMessage) -> dict[str, Any]:
     return normalised({**told, **answers})  # type: ignore[no-any-return]
 
 
-def _task_id() -> str | None:
+def _place() -> dict[str, str | None]:
+    """The ids of the task that this code runs in, and of the tool call, if it runs in one."""
     task = _langgraph.current_task()
-    return task.stored_task_id if task else None
+    return {"task": task.stored_task_id if task else None, "call": task.tool_call_id if task else None}
