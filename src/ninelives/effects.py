@@ -85,6 +85,8 @@ class Journal:
     _mutex: threading.Lock = field(default_factory=threading.Lock)
     _ordinals: dict[str, Counter[tuple[Any, ...]]] = field(default_factory=dict)
     _own: dict[str, Future[None]] = field(default_factory=dict)
+    check: Callable[[], None] = lambda: None
+    """Raises a stop if the claim no longer stands; for a call that has waited for its thread."""
     stopped: Exception | None = None
     """The first reason for which one of our checks stopped the run; a node may have swallowed it."""
 

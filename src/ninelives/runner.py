@@ -104,7 +104,7 @@ class Drive:
         self.spent = Spent()
         self.waiting: list[Interrupt] = []
         self.input: Any = None
-        self.journal = Journal(self.store, claim.lease)
+        self.journal = Journal(self.store, claim.lease, check=self._check)
         config, limit = _langgraph.take_max_concurrency(config)
         self.supersteps = _langgraph.Supersteps(max_concurrency=limit)
         self.saver = RunSaver(

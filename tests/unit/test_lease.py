@@ -395,3 +395,35 @@ def test_a_question_that_nobody_could_answer_is_refused(home: Home, how: str) ->
 
     with pytest.raises(MissingThreadError, match="asks a question, but with ephemeral=True nothing is kept"):
         agent.invoke(asks("in")) if how == "invoke" else [*agent.stream(asks("in"))]
+
+
+def test_a_call_that_waited_for_its_thread_is_asked_again(home: Home) -> None:
+    """Many calls are asked for at once and wait for few threads: those that come after a takeover do not begin."""
+    from langchain_core.messages import AIMessage
+    from langchain_core.tools import tool
+    from langgraph.graph import START, MessagesState, StateGraph
+    from langgraph.prebuilt import ToolNode
+
+    other = home.neighbour()
+
+    @tool
+    def work(n: int) -> str:
+        """Work."""
+        home.outside.happens(f"work {n}")
+        if home.outside.once("taken"):
+            loses_its_lease(home, agent)
+            other.takes(home.runs()[0])
+        return "worked"
+
+    graph: Any = StateGraph(MessagesState)
+    graph.add_node("tools", ToolNode([work]))
+    graph.add_edge(START, "tools")
+    one_thread = Settings.load(env={"NINELIVES_RUN_SYNC_THREADS": "1"})
+    agent = home.protect(graph.compile(), settings=one_thread)
+    calls = [{"name": "work", "args": {"n": n}, "id": f"c{n}"} for n in range(20)]
+
+    with pytest.raises(LeaseLostError):
+        agent.invoke({"messages": [AIMessage("", tool_calls=calls)]}, thread="t")
+
+    assert [what for what in home.outside.seen if what != "taken"] == ["work 0"]
+    other.leaves()

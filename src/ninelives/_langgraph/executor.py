@@ -23,6 +23,8 @@ class RunExecutor(ThreadPoolExecutor):
     Args:
         max_workers: calls at once.
         token: asked in the context of each `submit`, where `current_work` is not set.
+        check: called by a node's or tool's thread right before its body, in the body's context; what it raises takes
+            the body's place. A call may have waited long for its thread.
     """
 
     _alive: ClassVar[Counter[Hashable]] = Counter()
@@ -33,10 +35,11 @@ class RunExecutor(ThreadPoolExecutor):
         max_workers: int | None = None,
         *,
         token: Callable[[], Hashable | None] = lambda: None,
+        check: Callable[[], None] = lambda: None,
         thread_name_prefix: str = "ninelives",
     ) -> None:
         super().__init__(max_workers, thread_name_prefix=thread_name_prefix)
-        self._token = token
+        self._token, self.check = token, check
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         token = current_work.get() or self._token()

@@ -23,6 +23,7 @@ from langgraph.pregel import Pregel
 from langgraph.runtime import RunControl
 
 from ninelives._langgraph.control import LoopControl
+from ninelives._langgraph.executor import RunExecutor
 from ninelives._langgraph.private import (
     CONF,
     CONFIG_KEY_RUNTIME,
@@ -138,16 +139,18 @@ def _is_sync(bound: RunnableCallable) -> bool:
 def _in_executor(executor: Executor, func: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(func)
     async def run(*args: Any, **kwargs: Any) -> Any:
-        call = partial(copy_context().run, _stop_iteration_raised(func), *args, **kwargs)
+        call = partial(copy_context().run, _body(executor, func), *args, **kwargs)
         return await asyncio.get_running_loop().run_in_executor(executor, call)
 
     return run
 
 
-def _stop_iteration_raised(func: Callable[..., Any]) -> Callable[..., Any]:
-    """A future cannot carry StopIteration: it would stay pending for ever."""
+def _body(executor: Executor, func: Callable[..., Any]) -> Callable[..., Any]:
+    """Asked first whether it may still begin. A future cannot carry StopIteration: it would stay pending for ever."""
 
     def call(*args: Any, **kwargs: Any) -> Any:
+        if isinstance(executor, RunExecutor):
+            executor.check()
         try:
             return func(*args, **kwargs)
         except StopIteration as error:

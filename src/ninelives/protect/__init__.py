@@ -85,7 +85,7 @@ def protect(
     keeper = keeper_of(store if store is not None else settings.store, settings)
     keeper.store.allow_types(*_langgraph.schema_types(compiled), *allow, *map(imported, settings.state.allow))
     supply = supply if supply is not None else {k: imported(v) for k, v in settings.config.supply.items()}
-    new_executor = partial(_langgraph.RunExecutor, settings.run.sync_threads, token=_run_of_caller)
+    new_executor = partial(_langgraph.RunExecutor, settings.run.sync_threads, token=_run_of_caller, check=_may_begin)
     executor = new_executor()
     description = _langgraph.describe_graph(compiled)
     plan = Plan(
@@ -166,6 +166,11 @@ def _must_be_told_apart(plan: Plan, store: Store, *, named: bool) -> None:
             f"two different graphs would both be known as {plan.name!r} in {store.url}, and take each other's threads;"
             " give each a name=."
         )
+
+
+def _may_begin() -> None:
+    if book := current_journal():
+        book.check()
 
 
 def _run_of_caller() -> str | None:
