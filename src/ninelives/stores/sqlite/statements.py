@@ -7,19 +7,20 @@ import sqlite3
 from collections.abc import Iterator
 from importlib.resources import files
 
-_NAME = re.compile(r"^-- name: (\w+)\n", re.MULTILINE)
+_BLOCK = re.compile(r"^-- (name|part): (\w+)\n", re.MULTILINE)
+"""A statement, or a part that several statements begin with and name in braces."""
 
 
 def load() -> dict[str, str]:
     """Every named statement: name → SQL. A name used twice is refused."""
-    statements: dict[str, str] = {}
+    found: dict[str, dict[str, str]] = {"name": {}, "part": {}}
     for path in sorted((files(__package__) / "sql").iterdir(), key=lambda p: p.name):
-        parts = _NAME.split(path.read_text())[1:]
-        for name, sql in zip(parts[::2], parts[1::2], strict=True):
-            if name in statements:
-                raise ValueError(f"statement {name!r} is defined twice")
-            statements[name] = sql.strip().rstrip(";")
-    return statements
+        _, *blocks = _BLOCK.split(path.read_text())
+        for kind, name, sql in zip(blocks[::3], blocks[1::3], blocks[2::3], strict=True):
+            if name in found[kind]:
+                raise ValueError(f"{kind} {name!r} is defined twice")
+            found[kind][name] = sql.strip().rstrip(";")
+    return {name: sql.format(**found["part"]) for name, sql in found["name"].items()}
 
 
 def migrations() -> list[tuple[int, list[str]]]:

@@ -1,4 +1,10 @@
--- name: find_effect
+-- part: interrupt_record
+-- What an `Interrupt` is made of.
+select i.interrupt_id, i.ask_no, t.thread_id, i.ns, i.task_id, r.run_id, i.checkpoint_id, i.payload, i.state, i.asked_at
+  from interrupt i join thread t using (thread_no) left join run r on r.run_no = i.run_no
+
+-- part: effect_record
+-- What an `Effect` is made of.
 select e.key, e.name, e.owner, t.thread_id, r.run_id, e.epoch, e.state, e.result, e.attempt, e.args_digest, e.call_id,
        e.by, e.why, e.created_at, e.settled_at, e.effect_no,
        exists (select 1 from worker w where w.worker_id = e.worker) as holder_alive,
@@ -6,29 +12,20 @@ select e.key, e.name, e.owner, t.thread_id, r.run_id, e.epoch, e.state, e.result
                 where q.run_no = e.run_no and q.epoch = e.epoch and q.status = 'running' and w.expires_at > now_s())
        as claim_stands
   from effect e join thread t using (thread_no) left join run r on r.run_no = e.run_no
+
+-- name: find_effect
+{effect_record}
  where e.owner = :owner and e.key = :key;
 
 -- name: list_effects
-select e.key, e.name, e.owner, t.thread_id, r.run_id, e.epoch, e.state, e.result, e.attempt, e.args_digest, e.call_id,
-       e.by, e.why, e.created_at, e.settled_at, e.effect_no,
-       exists (select 1 from worker w where w.worker_id = e.worker) as holder_alive,
-       exists (select 1 from run q join worker w on w.worker_id = q.worker
-                where q.run_no = e.run_no and q.epoch = e.epoch and q.status = 'running' and w.expires_at > now_s())
-       as claim_stands
-  from effect e join thread t using (thread_no) left join run r on r.run_no = e.run_no
+{effect_record}
  where (:owner is null or e.owner = :owner) and (:thread_id is null or t.thread_id = :thread_id)
    and (:state is null or e.state = :state)
  order by e.effect_no;
 
 -- name: list_thread_effects
 -- Apart from the above, so that one thread's are found by its index.
-select e.key, e.name, e.owner, t.thread_id, r.run_id, e.epoch, e.state, e.result, e.attempt, e.args_digest, e.call_id,
-       e.by, e.why, e.created_at, e.settled_at, e.effect_no,
-       exists (select 1 from worker w where w.worker_id = e.worker) as holder_alive,
-       exists (select 1 from run q join worker w on w.worker_id = q.worker
-                where q.run_no = e.run_no and q.epoch = e.epoch and q.status = 'running' and w.expires_at > now_s())
-       as claim_stands
-  from effect e join thread t using (thread_no) left join run r on r.run_no = e.run_no
+{effect_record}
  where e.thread_no = :thread_no and (:state is null or e.state = :state)
  order by e.effect_no;
 
@@ -60,13 +57,11 @@ update effect set state = :state, result = :result, by = :by, why = :why, settle
  where effect_no = :effect_no;
 
 -- name: pending_interrupts
-select i.interrupt_id, i.ask_no, t.thread_id, i.ns, i.task_id, r.run_id, i.checkpoint_id, i.payload, i.state, i.asked_at
-  from interrupt i join thread t using (thread_no) left join run r on r.run_no = i.run_no
+{interrupt_record}
  where i.thread_no = :thread_no and i.state = 'pending' order by i.seq;
 
 -- name: list_interrupts
-select i.interrupt_id, i.ask_no, t.thread_id, i.ns, i.task_id, r.run_id, i.checkpoint_id, i.payload, i.state, i.asked_at
-  from interrupt i join thread t using (thread_no) left join run r on r.run_no = i.run_no
+{interrupt_record}
  where i.thread_no = :thread_no order by i.seq;
 
 -- name: add_interrupt

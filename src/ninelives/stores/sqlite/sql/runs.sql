@@ -1,3 +1,12 @@
+-- part: run_record
+-- What a `Run` is made of.
+select r.run_id, t.owner, t.thread_id, r.graph, r.status, r.driver, r.spec, r.chain, r.continues, r.replaces, r.base,
+       r.key, r.request, r.attempt, r.epoch, r.worker as worker_id,
+       exists (select 1 from worker w where w.worker_id = r.worker and w.expires_at > now_s()) as worker_alive,
+       r.cause, r.last_checkpoint, r.steps, r.model_calls, r.tokens_in, r.tokens_out, r.tool_calls, r.active_s,
+       r.created_at, r.updated_at, r.run_no as seq, r.run_no
+  from run r join thread t using (thread_no)
+
 -- name: next_epoch
 update meta set value = value + 1 where name = 'epoch' returning value;
 
@@ -69,51 +78,26 @@ select sum(r.steps) as steps, sum(r.model_calls) as model_calls, sum(r.tokens_in
  where r.chain = :chain and (:owner is null or t.owner = :owner);
 
 -- name: get_run
-select r.run_id, t.owner, t.thread_id, r.graph, r.status, r.driver, r.spec, r.chain, r.continues, r.replaces, r.base,
-       r.key, r.request, r.attempt, r.epoch, r.worker as worker_id,
-       exists (select 1 from worker w where w.worker_id = r.worker and w.expires_at > now_s()) as worker_alive,
-       r.cause, r.last_checkpoint, r.steps, r.model_calls, r.tokens_in, r.tokens_out, r.tool_calls, r.active_s,
-       r.created_at, r.updated_at, r.run_no as seq, r.run_no
-  from run r join thread t using (thread_no)
+{run_record}
  where r.run_id = :run_id and (:owner is null or t.owner = :owner);
 
 -- name: find_run_by_key
-select r.run_id, t.owner, t.thread_id, r.graph, r.status, r.driver, r.spec, r.chain, r.continues, r.replaces, r.base,
-       r.key, r.request, r.attempt, r.epoch, r.worker as worker_id,
-       exists (select 1 from worker w where w.worker_id = r.worker and w.expires_at > now_s()) as worker_alive,
-       r.cause, r.last_checkpoint, r.steps, r.model_calls, r.tokens_in, r.tokens_out, r.tool_calls, r.active_s,
-       r.created_at, r.updated_at, r.run_no as seq, r.run_no
-  from run r join thread t using (thread_no)
+{run_record}
  where r.key_scope = :key_scope and r.key = :key;
 
 -- name: find_newest_run
-select r.run_id, t.owner, t.thread_id, r.graph, r.status, r.driver, r.spec, r.chain, r.continues, r.replaces, r.base,
-       r.key, r.request, r.attempt, r.epoch, r.worker as worker_id,
-       exists (select 1 from worker w where w.worker_id = r.worker and w.expires_at > now_s()) as worker_alive,
-       r.cause, r.last_checkpoint, r.steps, r.model_calls, r.tokens_in, r.tokens_out, r.tool_calls, r.active_s,
-       r.created_at, r.updated_at, r.run_no as seq, r.run_no
-  from run r join thread t using (thread_no)
+{run_record}
  where r.thread_no = :thread_no and r.driver != 'edit' order by r.run_no desc limit 1;
 
 -- name: list_runs
-select r.run_id, t.owner, t.thread_id, r.graph, r.status, r.driver, r.spec, r.chain, r.continues, r.replaces, r.base,
-       r.key, r.request, r.attempt, r.epoch, r.worker as worker_id,
-       exists (select 1 from worker w where w.worker_id = r.worker and w.expires_at > now_s()) as worker_alive,
-       r.cause, r.last_checkpoint, r.steps, r.model_calls, r.tokens_in, r.tokens_out, r.tool_calls, r.active_s,
-       r.created_at, r.updated_at, r.run_no as seq, r.run_no
-  from run r join thread t using (thread_no)
+{run_record}
  where (:owner is null or t.owner = :owner) and (:thread_id is null or t.thread_id = :thread_id)
    and (:status is null or r.status = :status)
  order by r.run_no desc limit :limit;
 
 -- name: list_thread_runs
 -- Apart from the above, so that one thread's are found by its index.
-select r.run_id, t.owner, t.thread_id, r.graph, r.status, r.driver, r.spec, r.chain, r.continues, r.replaces, r.base,
-       r.key, r.request, r.attempt, r.epoch, r.worker as worker_id,
-       exists (select 1 from worker w where w.worker_id = r.worker and w.expires_at > now_s()) as worker_alive,
-       r.cause, r.last_checkpoint, r.steps, r.model_calls, r.tokens_in, r.tokens_out, r.tool_calls, r.active_s,
-       r.created_at, r.updated_at, r.run_no as seq, r.run_no
-  from run r join thread t using (thread_no)
+{run_record}
  where r.thread_no = :thread_no and (:status is null or r.status = :status)
  order by r.run_no desc limit :limit;
 

@@ -1,3 +1,9 @@
+-- part: checkpoint_record
+-- What a `StoredCheckpoint` is made of, but for its writes and content.
+select c.seq, c.thread_no, t.thread_id, c.ns, c.checkpoint_id, c.parent_id, c.body, c.metadata, c.graph_fp,
+       c.created_at, coalesce(r.run_id, c.run_ref) as run_id
+  from checkpoint c join thread t using (thread_no) left join run r on r.run_no = c.run_no
+
 -- name: add_items
 -- Content is stored once per thread; the same bytes again cost nothing.
 insert or ignore into item (thread_no, digest, frame) values (:thread_no, :digest, :frame);
@@ -69,39 +75,29 @@ select checkpoint_id from checkpoint where thread_no = :thread_no and ns = :ns o
 select max(seq) as seq from checkpoint where thread_no = :thread_no and checkpoint_id = :checkpoint_id;
 
 -- name: newest_checkpoint
-select c.seq, c.thread_no, t.thread_id, c.ns, c.checkpoint_id, c.parent_id, c.body, c.metadata, c.graph_fp,
-       c.created_at, coalesce(r.run_id, c.run_ref) as run_id
-  from checkpoint c join thread t using (thread_no) left join run r on r.run_no = c.run_no
+{checkpoint_record}
  where c.thread_no = :thread_no and c.ns = :ns order by c.seq desc limit 1;
 
 -- name: list_heads
-select c.seq, c.thread_no, t.thread_id, c.ns, c.checkpoint_id, c.parent_id, c.body, c.metadata, c.graph_fp,
-       c.created_at, coalesce(r.run_id, c.run_ref) as run_id
-  from checkpoint c join thread t using (thread_no) left join run r on r.run_no = c.run_no
+{checkpoint_record}
  where c.thread_no = :thread_no
    and c.seq in (select max(seq) from checkpoint n where n.thread_no = :thread_no group by n.ns)
  order by c.seq desc;
 
 -- name: one_checkpoint
-select c.seq, c.thread_no, t.thread_id, c.ns, c.checkpoint_id, c.parent_id, c.body, c.metadata, c.graph_fp,
-       c.created_at, coalesce(r.run_id, c.run_ref) as run_id
-  from checkpoint c join thread t using (thread_no) left join run r on r.run_no = c.run_no
+{checkpoint_record}
  where c.thread_no = :thread_no and c.ns = :ns and c.checkpoint_id = :checkpoint_id;
 
 -- name: list_checkpoints
 -- Of all threads.
-select c.seq, c.thread_no, t.thread_id, c.ns, c.checkpoint_id, c.parent_id, c.body, c.metadata, c.graph_fp,
-       c.created_at, coalesce(r.run_id, c.run_ref) as run_id
-  from checkpoint c join thread t using (thread_no) left join run r on r.run_no = c.run_no
+{checkpoint_record}
  where (:owner is null or t.owner = :owner) and (:ns is null or c.ns = :ns)
    and (:checkpoint_id is null or c.checkpoint_id = :checkpoint_id) and (:below is null or c.seq < :below)
  order by c.seq desc limit :limit;
 
 -- name: list_thread_checkpoints
 -- Apart from the above, so that one thread's history is found by its index.
-select c.seq, c.thread_no, t.thread_id, c.ns, c.checkpoint_id, c.parent_id, c.body, c.metadata, c.graph_fp,
-       c.created_at, coalesce(r.run_id, c.run_ref) as run_id
-  from checkpoint c join thread t using (thread_no) left join run r on r.run_no = c.run_no
+{checkpoint_record}
  where c.thread_no = :thread_no and (:ns is null or c.ns = :ns)
    and (:checkpoint_id is null or c.checkpoint_id = :checkpoint_id) and (:below is null or c.seq < :below)
  order by c.seq desc limit :limit;
