@@ -160,8 +160,6 @@ class Drive:
         finished = _langgraph.finished_tasks(self.saver.head_writes())
         snapshot = await self.graph.aget_state(self.config, subgraphs=True)
         due = {"": [task for task in snapshot.tasks if task.id not in finished]}
-        if finished:
-            due[""] = []
         for task in due[""]:
             if isinstance(task.state, StateSnapshot):
                 due[task.state.config["configurable"]["checkpoint_ns"]] = list(task.state.tasks)
@@ -237,11 +235,11 @@ class Drive:
         given = self.run.spec.input if fresh and _is_command(self.run.spec.input) else None
         if answers or given is not None:
             return replace(given or Command(), resume=answers or None)
-        if asked and not await self._has_work(asked):
+        if asked and not await self._has_work():
             self.waiting = asked
         return None
 
-    async def _has_work(self, asked: list[Interrupt]) -> bool:
+    async def _has_work(self) -> bool:
         snapshot = await self.graph.aget_state(self.config)
         finished = _langgraph.finished_tasks(self.saver.head_writes())
         return any(not task.interrupts and task.id not in finished for task in snapshot.tasks)
@@ -404,7 +402,6 @@ class RunSaver(Saver):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._head: StoredCheckpoint | None = None
-        self._fresh = False
         self.asked: set[str] = set()
 
     def preload(self, head: StoredCheckpoint) -> None:

@@ -493,6 +493,25 @@ def test_a_kill_opens_no_gate_inside_a_subgraph(home: Home) -> None:
     assert agent.continue_run("t") == asks("a", "b")
 
 
+def test_a_recorded_sibling_opens_no_gate_inside_a_subgraph(home: Home) -> None:
+    """A task beside the gated subgraph has a recorded result: the gate within is shut all the same."""
+    graph: Any = StateGraph(Log)
+    graph.add_node("sub", chain(step("a", home.outside), step("b", home.outside), interrupt_before=["b"]))
+    graph.add_node("x", step("x", home.outside))
+    graph.add_edge(START, "sub").add_edge(START, "x")
+    agent = home.protect(graph.compile(), settings=_fast_heart())
+    _killed_at_the_end(home)
+    with pytest.raises(StoreUnavailableError):
+        agent.invoke(asks(), thread="t", idempotency_key="k")
+    home.store.fault = None
+
+    agent.invoke(asks(), thread="t", idempotency_key="k", wait_s=SAFE_S)
+
+    assert sorted(home.outside.seen) == ["a", "x"]
+    assert sorted(agent.continue_run("t")["log"]) == ["a", "b", "x"]
+    assert sorted(home.outside.seen) == ["a", "b", "x"]
+
+
 # -- acts side by side --------------------------------------------------------------------------------------------
 
 

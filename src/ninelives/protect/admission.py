@@ -239,7 +239,7 @@ class _Admission:
         choice = self.request.on_unfinished
         questions = await self._questions()
         if choice == "ask" or (choice == "continue" and (questions or _paused(run))):
-            raise UnfinishedRunError(await self._describe(run, questions))
+            raise UnfinishedRunError(await unfinished(self.p, run, questions))
         if choice == "continue":
             admitted = await self._take_over(run)
             asked_first = await self.store.aperform(self.store.get_run(self.scope, run.chain))
@@ -384,9 +384,6 @@ class _Admission:
             self.p.regulars.came(created=started.created)
         if self.request.on_start is not None:
             self.request.on_start(started)
-
-    async def _describe(self, run: Run, questions: list[Interrupt]) -> Unfinished:
-        return await unfinished(self.p, run, questions)
 
     async def _has_tasks(self) -> bool:
         return bool((await _snapshot(self.p, self.request.thread_id)).tasks)
