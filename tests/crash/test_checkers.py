@@ -93,6 +93,10 @@ BAD: list[tuple[Checker, History]] = [
     (checkers.no_trace, history(*STOPPED)),
     (checkers.refused_late, history(*STOPPED, enter(1, "a", "01"))),
     (checkers.refused_late, history(passed(1, of="task of a"), enter(1, "a", "01"), *STOPPED, enter(1, "a", "01"))),
+    (
+        checkers.refused_late,
+        history(*[passed(1, of="task of a")] * 2, enter(1, "a", "01"), *STOPPED, enter(1, "a", "01")),
+    ),
     (checkers.refused_late, history(passed(1, of="task of a"), *STOPPED, enter(1, "b", "02"))),
     (checkers.refused_late, history(*STOPPED, passed(1, of="task of a"), enter(1, "a", "01"))),
     (

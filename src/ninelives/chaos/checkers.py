@@ -348,13 +348,13 @@ def _begun_late(history: History) -> list[Event]:
 
 
 def _was_past_its_check(history: History, late: Event) -> bool:
-    """Before the stop more checks of it had been passed than calls of it had begun; each attempt has a check."""
+    """The newest check of it was passed before the stop, and no call of it began since: each attempt has its own."""
     stopped = history.last("stopped")
     assert stopped is not None
     mine = [e for e in history.of("point", "enter", life=late.life) if e.at_ns < late.at_ns]
-    passed = [e for e in mine if e.at_ns < stopped.at_ns and _is_check(e) and e["of"] == _checked_as(late)]
-    begun = [e for e in mine if _is_call(e) and e["unit"] == late["unit"]]
-    return len(passed) > len(begun)
+    passed = [e.at_ns for e in mine if _is_check(e) and e["of"] == _checked_as(late)]
+    begun = [e.at_ns for e in mine if _is_call(e) and e["unit"] == late["unit"]]
+    return max(begun, default=-1) < max(passed, default=-1) < stopped.at_ns
 
 
 def _checked_as(call: Event) -> Any:
