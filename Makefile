@@ -4,15 +4,16 @@ SHELL := /bin/sh
 BIN := .venv/bin
 RUN_READY := .venv/.ready-run
 DEV_READY := .venv/.ready-dev
+BENCH_READY := .venv/.ready-bench
 
 # What `make run` asks: `make run QUESTION="What is in docs?"`. SEED repeats the moments that it drew for its kills.
 QUESTION ?= What is in src/ninelives?
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check format lock clean
+.PHONY: help run test check format bench bench-full lock clean
 
 help: ## list the chores
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 run: $(RUN_READY) ## run the example agent, kill it twice, count what was repeated
 	@$(BIN)/python examples/researcher/demo.py "$(QUESTION)" $(if $(SEED),--seed $(SEED))
@@ -30,6 +31,13 @@ check: $(DEV_READY) ## style, types, and which way the imports point
 format: $(DEV_READY) ## put the code in shape
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+# Nothing else should be running. More: make bench BENCH_ARGS="--only put --repeats 5"
+bench: $(BENCH_READY) ## measure beside LangGraph's SQLite saver; a few minutes
+	@$(BIN)/python -m benchmarks $(BENCH_ARGS)
+
+bench-full: $(BENCH_READY) ## the same with chats of 1,000 turns
+	@$(BIN)/python -m benchmarks --full $(BENCH_ARGS)
 
 lock: $(DEV_READY) ## renew uv.lock from pyproject.toml
 	$(BIN)/python -m pip install --quiet "uv>=0.9"
@@ -54,6 +62,10 @@ $(BIN)/python:
 $(RUN_READY): pyproject.toml | $(BIN)/python
 	@$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
 	@$(BIN)/python -m pip install --quiet --editable ".[examples]"
+	@touch $@
+
+$(BENCH_READY): pyproject.toml | $(RUN_READY)
+	@$(BIN)/python -m pip install --quiet --editable "." --group bench
 	@touch $@
 
 $(DEV_READY): pyproject.toml | $(RUN_READY)

@@ -18,13 +18,16 @@ from pathlib import Path
 from typing import Any, cast
 from urllib.parse import urlsplit
 
-from ninelives.errors import ConfigError
+from ninelives.errors import ConfigError, EncryptionKeyError
 
 FILE_NAME = "ninelives.toml"
 ENV_PREFIX = "NINELIVES_"
+KEYS_VARIABLE = "NINELIVES_ENCRYPTION_KEYS"
+"""Secret, so it is no setting: it is read where a store is opened (`stores/codec/keys.py`), and never from a file."""
 
 _SECRET = re.compile(
-    r"(secret|passw(or)?d|passphrase|credential|(^|[._-])(token|auth)|(api|access|private)[_-]?key)s?$", re.IGNORECASE
+    r"(secret|passw(or)?d|passphrase|credential|(^|[._-])(token|auth)|(api|access|private|encryption)[._-]?key)s?$",
+    re.IGNORECASE,
 )
 
 
@@ -225,6 +228,17 @@ class ConfigEntriesSettings:
 
 
 @dataclass(frozen=True)
+class EncryptionSettings:
+    """What is asked of encryption. The keys themselves come from `NINELIVES_ENCRYPTION_KEYS` alone."""
+
+    required: bool = _key(
+        False,
+        _boolean(),
+        f"Refuse to start without {KEYS_VARIABLE}, so that no store is made in plain because it was forgotten.",
+    )
+
+
+@dataclass(frozen=True)
 class Settings:
     """
     Every setting, checked. `Settings()` is the defaults.
@@ -243,6 +257,7 @@ class Settings:
     run: RunSettings = field(default_factory=RunSettings)
     state: StateSettings = field(default_factory=StateSettings)
     config: ConfigEntriesSettings = field(default_factory=ConfigEntriesSettings)
+    encryption: EncryptionSettings = field(default_factory=EncryptionSettings)
     prices: Mapping[str, Price] = _key(
         {},
         _table_of(_price(), 'tables [prices."model-name"] of input and output, in dollars for a million tokens'),
@@ -267,6 +282,7 @@ class Settings:
 
         Raises:
             ConfigError: a key or variable is unknown, or has a wrong value; the file cannot be read, or holds a secret.
+            EncryptionKeyError: there is no key, and `[encryption] required` asks for one.
         """
         path = path or _find_file(Path.cwd())
         from_file = _read_file(path) if path else {}
@@ -275,6 +291,10 @@ class Settings:
             settings = _build(from_file, _read_env(env))
         except ConfigError as wrong:
             raise ConfigError(f"{where}: {wrong}") from None
+        if settings.encryption.required and not env.get(KEYS_VARIABLE):
+            raise EncryptionKeyError(
+                f"{where}: [encryption] required = true, and {KEYS_VARIABLE} is not set; nothing was opened. Set it."
+            )
         if path and not env.get(variable_of("store")):
             settings = replace(settings, store=_store_beside(path, settings.store))
         return replace(settings, path=path)
@@ -376,7 +396,7 @@ def _refuse_password(url: str, path: Path) -> None:
 
 def _refuse_unknown_variables(env: Mapping[str, str]) -> None:
     """A misspelt variable of a section is refused. Others may be somebody else's, and are left alone."""
-    known = {variable_of(name) for name in KEYS}
+    known = {KEYS_VARIABLE, *(variable_of(name) for name in KEYS)}
     for section in SECTIONS:
         begin = f"{ENV_PREFIX}{section.upper()}_"
         for variable in sorted(env):

@@ -149,6 +149,14 @@ class ConfigError(NineLivesError):
     """A setting is wrong: which, where, and what is allowed."""
 
 
+class EncryptionKeyError(NineLivesError):
+    """A key of an encrypted store is missing, wrong or not of its form; or there are keys, and the store is plain."""
+
+    def __init__(self, why: str, key: str = "") -> None:
+        self.key = key
+        super().__init__(why)
+
+
 class GraphChangedError(NineLivesError):
     """The thread cannot go on with this graph: it belongs to another, or a part that it waits at is gone."""
 

@@ -84,7 +84,11 @@ class Saver(BaseCheckpointSaver[int]):
     def _get(self, config: RunnableConfig) -> Act[StoredCheckpoint | None]:
         conf = config["configurable"]
         return self.store.get_checkpoint(
-            self.scope, str(conf["thread_id"]), conf.get("checkpoint_ns", ""), conf.get("checkpoint_id") or None
+            self.scope,
+            str(conf["thread_id"]),
+            conf.get("checkpoint_ns", ""),
+            conf.get("checkpoint_id") or None,
+            self.lease,
         )
 
     def _tuple_or_none(self, stored: StoredCheckpoint | None) -> CheckpointTuple | None:
@@ -149,7 +153,7 @@ class Saver(BaseCheckpointSaver[int]):
 
     def _delta(self, config: RunnableConfig, channels: Sequence[str]) -> Act[Any]:
         thread_id, ns, checkpoint_id = _place(config)
-        return self.store.delta_history(self.scope, thread_id, ns, checkpoint_id, channels)
+        return self.store.delta_history(self.scope, thread_id, ns, checkpoint_id, channels, self.lease)
 
     # -- writing --------------------------------------------------------------------------------------------------
 
@@ -173,7 +177,7 @@ class Saver(BaseCheckpointSaver[int]):
         await self.store.aperform(self._put(config, checkpoint, metadata))
         return _config(*_place(config, checkpoint["id"]))
 
-    def _put(self, config: RunnableConfig, checkpoint: Checkpoint, metadata: CheckpointMetadata) -> Act[None]:
+    def _put(self, config: RunnableConfig, checkpoint: Checkpoint, metadata: CheckpointMetadata) -> Act[Any]:
         thread_id, ns, _ = _place(config, "")
         source = metadata.get("source", "loop")
         put = PutCheckpoint(

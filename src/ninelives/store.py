@@ -62,11 +62,18 @@ Steps: TypeAlias = Generator[Query, list[Row], T]
 
 @dataclass(slots=True)
 class Act(Generic[T_co]):
-    """One transaction, not yet run: a name, its statements to come, and whether it only reads. It runs once."""
+    """
+    One transaction, not yet run. It runs once.
+
+    Attributes:
+        reads: it only reads.
+        undo: called when its statements had run and were then taken back; not when one of them raised.
+    """
 
     name: str
     steps: Steps[T_co]
     reads: bool = False
+    undo: Callable[[], None] | None = None
 
 
 def act(steps: Callable[Concatenate[S, P], Steps[T]]) -> Callable[Concatenate[S, P], Act[T]]:
@@ -375,9 +382,13 @@ class Store(ABC):
     # -- state --------------------------------------------------------------------------------------------------
 
     @abstractmethod
-    def put_checkpoint(self, scope: Scope, thread_id: str, put: PutCheckpoint, lease: Lease | None) -> Act[None]:
+    def put_checkpoint(
+        self, scope: Scope, thread_id: str, put: PutCheckpoint, lease: Lease | None, *, amends: bool = False
+    ) -> Act[list[str]]:
         """
-        Store one checkpoint.
+        Store one checkpoint; returns the paths of values that were changed in place since they were stored.
+
+        `amends`: it is there already, and the claim puts it anew with values that were found changed since.
 
         Under a claim, or with none (a saver used alone): then only on a thread that no live run holds. A claim is for
         its own thread; on another one it counts as none, but is still checked.
@@ -404,10 +415,13 @@ class Store(ABC):
 
     @abstractmethod
     def get_checkpoint(
-        self, scope: Scope, thread_id: str, ns: str, checkpoint_id: str | None
+        self, scope: Scope, thread_id: str, ns: str, checkpoint_id: str | None, lease: Lease | None = None
     ) -> Act[StoredCheckpoint | None]:
         """
         One checkpoint, or the newest of its namespace.
+
+        `lease`: it is read for the run that has the claim. Only then objects that this process holds already may be
+        given out again; everybody else gets objects of their own.
 
         Raises:
             StoreCorruptError: content is missing or is not what was written.
@@ -435,7 +449,13 @@ class Store(ABC):
 
     @abstractmethod
     def delta_history(
-        self, scope: Scope, thread_id: str, ns: str, checkpoint_id: str, channels: Sequence[str]
+        self,
+        scope: Scope,
+        thread_id: str,
+        ns: str,
+        checkpoint_id: str,
+        channels: Sequence[str],
+        lease: Lease | None = None,
     ) -> Act[dict[str, tuple[list[tuple[str, str, Any]], list[Any]]]]:
         """
         What a DeltaChannel replays for this checkpoint: per channel the writes of its ancestors, oldest first, and

@@ -121,7 +121,7 @@ def test_one_that_breaks_takes_nobody_with_it(desk: Desk, error: type[BaseExcept
 
         with pytest.raises(error):
             broken.result(10)
-        assert [f.result(10) for f in [*first, *last]] == [None, None, None]
+        assert [f.result(10) for f in [*first, *last]] == [[], [], []]
         desk.store.fault = None
         assert [desk.checkpoints(f"{name}{n}") for name in "abc"] == [["c1"], ["c1"], ["c1"]]
         assert [e.key for e in desk.do(desk.store.list_effects(ONE_USER))] == ["known", "rehearsal"]
@@ -148,7 +148,7 @@ def test_a_refused_one_takes_back_only_itself(desk: Desk) -> None:
     gate.open()
 
     assert type(late.exception(10)).__name__ == "LeaseLostError"
-    assert [f.result(10) for f in [*first, *last]] == [None, None]
+    assert [f.result(10) for f in [*first, *last]] == [[], []]
     assert (desk.checkpoints("a"), desk.checkpoints(), desk.checkpoints("b")) == (["c1"], [], ["c1"])
 
 
@@ -159,7 +159,7 @@ def test_acts_are_done_in_the_order_in_which_they_were_handed_over(desk: Desk) -
 
     gate.open()
 
-    assert [f.result(10) for f in futures] == [None] * 200
+    assert [f.result(10) for f in futures] == [[]] * 200
     assert desk.do(desk.store.list_checkpoints(ONE_USER, thread_id="t", ns="", limit=1))[0].checkpoint_id == "c199"
     events = desk.do(desk.store.list_events(ONE_USER, "t"))
     assert [e.seq for e in events] == list(range(1, 202))
@@ -213,7 +213,7 @@ def test_what_was_handed_over_cannot_be_called_back(desk: Desk) -> None:
     assert not future.cancel()
 
     gate.open()
-    assert future.result(10) is None
+    assert future.result(10) == []
     assert desk.checkpoints() == ["c1"]
 
 
@@ -227,7 +227,7 @@ def test_closing_finishes_what_was_handed_over(desk: Desk) -> None:
     gate.open()
     closing.join(10)
 
-    assert [f.result(0) for f in futures] == [None] * 100
+    assert [f.result(0) for f in futures] == [[]] * 100
     desk.store.close()
     with pytest.raises(StoreUnavailableError, match="closed"):
         desk.put(None, "c1")

@@ -200,7 +200,9 @@ def test_runs_effects_questions_and_events_stay_behind(desk: Desk) -> None:
     assert desk.do(desk.store.list_runs(ONE_USER, thread_id="copy")) == []
     assert desk.do(desk.store.list_effects(ONE_USER, thread_id="copy")) == []
     assert desk.do(desk.store.list_interrupts(ONE_USER, "copy", pending_only=False)) == []
-    assert [e.kind for e in desk.do(desk.store.list_events(ONE_USER, "copy"))] == ["thread_created", "thread_copied"]
+    events = [e.kind for e in desk.do(desk.store.list_events(ONE_USER, "copy"))]
+    assert [kind for kind in events if kind != "checkpoint"] == ["thread_created", "thread_copied"]
+    assert events.count("checkpoint") == len(desk.checkpoints("copy"))
 
 
 def test_a_copy_never_mixes_with_what_the_target_has(desk: Desk) -> None:

@@ -9,8 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from ninelives.config import KEYS, LeaseSettings, Price, Settings, default_text, variable_of, write_default
-from ninelives.errors import ConfigError
+from ninelives.config import (
+    KEYS,
+    KEYS_VARIABLE,
+    LeaseSettings,
+    Price,
+    Settings,
+    default_text,
+    variable_of,
+    write_default,
+)
+from ninelives.errors import ConfigError, EncryptionKeyError
 
 EVERYTHING = """
 store = "sqlite:////var/agents.db"
@@ -34,6 +43,9 @@ allow = ["shop.models:Order"]
 [config]
 store = ["user_id"]
 supply = { api_key = "shop.secrets:api_key" }
+
+[encryption]
+required = true
 
 [prices."big-model"]
 input = 3
@@ -71,7 +83,7 @@ def test_without_file_and_variables_the_defaults_hold(here: Path) -> None:
 
 def test_every_key_is_read_from_the_file(here: Path) -> None:
     """A file may set every key there is."""
-    settings = load(here, EVERYTHING)
+    settings = load(here, EVERYTHING, {KEYS_VARIABLE: "set"})
 
     assert settings.store == "sqlite:////var/agents.db"
     assert settings.production is True
@@ -81,6 +93,7 @@ def test_every_key_is_read_from_the_file(here: Path) -> None:
     assert settings.state.allow == ("shop.models:Order",)
     assert settings.config.store == ("user_id",)
     assert settings.config.supply == {"api_key": "shop.secrets:api_key"}
+    assert settings.encryption.required is True
     assert settings.prices == {"big-model": Price(3.0, 15.5)}
     assert settings.path == here / "ninelives.toml"
 
@@ -99,6 +112,7 @@ def test_every_variable_wins_over_the_file(here: Path) -> None:
         "NINELIVES_STATE_ALLOW": "shop.models:Cart, shop.models:Item",
         "NINELIVES_CONFIG_STORE": '["language"]',
         "NINELIVES_CONFIG_SUPPLY": '{ token = "shop.secrets:token" }',
+        "NINELIVES_ENCRYPTION_REQUIRED": "false",
         "NINELIVES_PRICES": '{ "small-model" = { input = 0, output = 1 } }',
     }
 
@@ -112,6 +126,7 @@ def test_every_variable_wins_over_the_file(here: Path) -> None:
     assert settings.state.allow == ("shop.models:Cart", "shop.models:Item")
     assert settings.config.store == ("language",)
     assert settings.config.supply == {"token": "shop.secrets:token"}
+    assert settings.encryption.required is False
     assert settings.prices == {"small-model": Price(0.0, 1.0)}
 
 
@@ -224,6 +239,8 @@ def test_wrong_variable_is_refused_by_name(here: Path, variable: str, value: str
         '[config]\naccess-token = "s3cret"',
         'store = "postgresql://app:s3cret@db/agents"',
         '[config]\nsupply = { api_key = "s3cret" }',
+        '[encryption]\nkeys = "s3cret"',
+        'encryption_key = "s3cret"',
     ],
 )
 def test_secret_in_the_file_is_refused_and_not_repeated(here: Path, text: str) -> None:
@@ -240,6 +257,14 @@ def test_secret_in_a_variable_is_fine(here: Path) -> None:
     url = "postgresql://app:s3cret@db/agents"
 
     assert Settings.load(env={"NINELIVES_STORE": url}).store == url
+
+
+def test_required_keys_that_are_not_set_stop_the_start(here: Path) -> None:
+    """A deploy that forgot the keys does not go on in plain."""
+    with pytest.raises(EncryptionKeyError, match=f"{KEYS_VARIABLE} is not set"):
+        load(here, "[encryption]\nrequired = true")
+
+    assert load(here, "[encryption]\nrequired = true", {KEYS_VARIABLE: "set"}).encryption.required
 
 
 def test_file_and_variable_are_checked_together(here: Path) -> None:

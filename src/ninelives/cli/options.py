@@ -18,4 +18,13 @@ AsJson = Annotated[bool, Parameter(name="--json", negative="", show_default=Fals
 Debug = Annotated[
     bool, Parameter(name="--debug", negative="", show_default=False, help="The traceback of an error, too.")
 ]
+Plain = Annotated[
+    bool,
+    Parameter(
+        name="--plain",
+        negative="",
+        show_default=False,
+        help="Lines instead of a live view. So too where NO_COLOR is set or stderr is no terminal.",
+    ),
+]
 Owner = Annotated[str, Parameter(name="--owner", show_default=False, help="Whose threads. [default: '', the one user]")]

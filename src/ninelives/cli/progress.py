@@ -1,43 +1,125 @@
 """
-What happens in a run, as it happens: a line for each step and tool call that begins or ends, subagents indented.
+What happens in a run, as it happens: steps and tool calls that begin or end, subagents inside the steps that call them.
 
 Told by LangChain's callbacks, not by LangGraph's `tasks` stream: that one also announces the steps of a superstep whose
-result is recorded and which therefore do not run again, and it tells of nested graphs later than they act.
+result is recorded and which therefore do not run again, and it tells of nested graphs later than they act. Who shows it
+is a `Teller`: `Lines` here, the live view in `live`.
 """
 
 from __future__ import annotations
 
 import threading
 import time
+from abc import ABC, abstractmethod
 from asyncio import CancelledError
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 from uuid import UUID
 
 from langchain_core.callbacks import BaseCallbackHandler
+from langchain_core.outputs import LLMResult
 from langgraph.errors import GraphBubbleUp, GraphInterrupt
 
 from ninelives import _langgraph
 from ninelives.cli import render
+from ninelives.cli.recorded import Recorded
+from ninelives.model import Started, Usage
 
 _SLIPPED_IN = frozenset({"runtime", "state", "store", "config"})
+
+Ending = Literal["done", "failed", "asks", "stopped"]
+
+
+@dataclass(frozen=True, slots=True)
+class Doing:
+    """
+    A step's task or a tool call that has begun.
+
+    Attributes:
+        under: what it is part of, if that is told too.
+        number: of its step, in its graph.
+        depth: how many graphs lie around it; of a tool call, what it is to be indented by.
+        shown: False for a step that is one tool call: it is told as that call alone.
+        args: of a tool call, in words.
+        call_id: as the model named it.
+        at: monotonic seconds.
+    """
+
+    id: UUID
+    under: UUID | None
+    kind: Literal["step", "tool"]
+    name: str
+    ns: str
+    number: int = 0
+    depth: int = 0
+    shown: bool = True
+    args: str = ""
+    call_id: str | None = None
+    at: float = 0.0
+
+
+class Teller(ABC):
+    """Shows a person what happens. Called from whatever thread, one call at a time; it must not wait for anything."""
+
+    @abstractmethod
+    def admitted(self, started: Started, recorded: Recorded | None) -> None:
+        """A run is about to begin, or to go on with what is recorded."""
+
+    @abstractmethod
+    def begins(self, doing: Doing) -> None: ...
+
+    @abstractmethod
+    def ends(self, doing: Doing, how: Ending, said: str) -> None:
+        """`said`: in short what a tool answered, or what went wrong."""
+
+    @abstractmethod
+    def model_answered(self, under: UUID | None, usage: Usage) -> None:
+        """One model call has ended in the step or tool call `under`."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Nothing more happens; the terminal is to be left as it was found."""
+
+
+class Lines(Teller):
+    """A line for each thing that begins or ends."""
+
+    def admitted(self, started: Started, recorded: Recorded | None) -> None:
+        render.say(heading(started))
+        if recorded is not None:
+            render.say(f"recorded before, not run again: {recorded}")
+
+    def begins(self, doing: Doing) -> None:
+        if doing.shown:
+            _line(doing, f"{f'({doing.args})' if doing.kind == 'tool' else ''} ...")
+
+    def ends(self, doing: Doing, how: Ending, said: str) -> None:
+        if doing.shown:
+            took = time.monotonic() - doing.at
+            said = f"{': ' if how == 'failed' else ' -> '}{said}" if said else ""
+            _line(doing, f": {how}{f' in {took:.1f} s' if took >= 0.05 else ''}{said}")
+
+    def model_answered(self, under: UUID | None, usage: Usage) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def heading(started: Started) -> str:
+    return f"thread {started.thread_id}{' (new)' if started.created else ''}, run {started.run_id}"
+
+
+def _line(doing: Doing, text: str) -> None:
+    render.say(f"{'  ' * doing.depth}{'tool ' if doing.kind == 'tool' else ''}{doing.name}{text}")
 
 
 @dataclass(frozen=True, slots=True)
 class _Running:
-    """
-    Something that has begun and not ended. An inner runnable of a step is known only by its namespace.
-
-    `shown`: a step that is one tool call is told as that call alone.
-    """
+    """A runnable that has not ended: one that is told, or (`doing` is None) one inside it, known by its place alone."""
 
     ns: str
-    kind: str = ""
-    name: str = ""
-    depth: int = 0
-    at: float = 0.0
-    shown: bool = True
+    told: UUID | None
+    doing: Doing | None = None
 
 
 class Progress(BaseCallbackHandler):
@@ -48,8 +130,8 @@ class Progress(BaseCallbackHandler):
 
     run_inline = True
 
-    def __init__(self, *, as_json: bool = False) -> None:
-        self._as_json = as_json
+    def __init__(self, teller: Teller, *, as_json: bool = False) -> None:
+        self._teller, self._as_json = teller, as_json
         self._mutex = threading.Lock()
         self._running: dict[UUID, _Running] = {}
 
@@ -69,11 +151,22 @@ class Progress(BaseCallbackHandler):
         ns, node = place.get("langgraph_checkpoint_ns"), place.get("langgraph_node")
         with self._mutex:
             outer = self._running.get(parent_run_id) if parent_run_id else None
+            under = outer.told if outer is not None else None
             if not ns or not node or (outer is not None and outer.ns == ns):
-                self._running[run_id] = _Running(ns or "")
+                self._running[run_id] = _Running(ns or "", under)
                 return
-            shown = not (_langgraph.SENT in place.get("langgraph_triggers", ()) and _is_tool_call(inputs))
-            self._begin(run_id, _Running(ns, "step", str(node), _depth(ns), time.monotonic(), shown), "")
+            step = Doing(
+                id=run_id,
+                under=under,
+                kind="step",
+                name=str(node),
+                ns=ns,
+                number=int(place.get("langgraph_step") or 0),
+                depth=_depth(ns),
+                shown=not (_langgraph.SENT in place.get("langgraph_triggers", ()) and _is_tool_call(inputs)),
+                at=time.monotonic(),
+            )
+            self._begin(step)
 
     def on_chain_end(self, outputs: Any, *, run_id: UUID, **kwargs: Any) -> None:
         self._end(run_id, "done")
@@ -94,59 +187,79 @@ class Progress(BaseCallbackHandler):
         inputs: dict[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
-        name = str((serialized or {}).get("name") or kwargs.get("name") or "tool")
         ns = str((metadata or {}).get("langgraph_checkpoint_ns") or "")
         args = _own(inputs if inputs is not None else input_str)
         with self._mutex:
-            depth = _depth(ns) + self._shows_step(ns)
-            tool = _Running(ns, "tool", name, depth, time.monotonic())
-            self._begin(run_id, tool, f"({render.arguments(args)})", args=args, call=kwargs.get("tool_call_id"))
+            outer = self._running.get(parent_run_id) if parent_run_id else None
+            tool = Doing(
+                id=run_id,
+                under=outer.told if outer is not None else None,
+                kind="tool",
+                name=str((serialized or {}).get("name") or kwargs.get("name") or "tool"),
+                ns=ns,
+                depth=_depth(ns) + self._shows_step(ns),
+                args=render.arguments(args),
+                call_id=kwargs.get("tool_call_id"),
+                at=time.monotonic(),
+            )
+            self._begin(tool, args=args, call=tool.call_id)
 
     def on_tool_end(self, output: Any, *, run_id: UUID, **kwargs: Any) -> None:
         said = getattr(output, "content", output)
-        self._end(run_id, "done", f" -> {render.short(said)}" if isinstance(said, str) and said else "")
+        self._end(run_id, "done", render.short(said) if isinstance(said, str) else "")
 
     def on_tool_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> None:
         self._end(run_id, *_failed(error))
 
+    # -- models ----------------------------------------------------------------------------------------------------
+
+    def on_chat_model_start(self, serialized: dict[str, Any], messages: Any, **kwargs: Any) -> None:
+        """Not told. Without this, LangChain would write all messages into one text for `on_llm_start`."""
+
+    def on_llm_end(self, response: LLMResult, *, parent_run_id: UUID | None = None, **kwargs: Any) -> None:
+        with self._mutex:
+            outer = self._running.get(parent_run_id) if parent_run_id else None
+            under = outer.told if outer is not None else None
+
+            def tell(tokens_in: int, tokens_out: int, model: str) -> None:
+                by_model = {model: (1, tokens_in, tokens_out)} if model else {}
+                usage = Usage(model_calls=1, tokens_in=tokens_in, tokens_out=tokens_out, by_model=by_model)
+                self._teller.model_answered(under, usage)
+
+            # Counted as the run's own row counts it.
+            _langgraph.Watch(after_model=tell).on_llm_end(response)
+
     # -- telling ---------------------------------------------------------------------------------------------------
 
-    def _begin(self, run_id: UUID, begins: _Running, how: str, **facts: Any) -> None:
-        self._running[run_id] = begins
-        self._data(begins, "started", **facts)
-        if begins.shown:
-            _line(begins, f"{how} ...")
+    def _begin(self, doing: Doing, **facts: Any) -> None:
+        self._running[doing.id] = _Running(doing.ns, doing.id, doing)
+        self._data(doing, "started", **facts)
+        self._teller.begins(doing)
 
-    def _end(self, run_id: UUID, state: str, how: str = "") -> None:
+    def _end(self, run_id: UUID, how: Ending, said: str = "") -> None:
         with self._mutex:
             ended = self._running.pop(run_id, None)
-            if ended is None or not ended.kind:
-                return
-            self._data(ended, state)
-            if ended.shown:
-                took = time.monotonic() - ended.at
-                _line(ended, f": {state}{f' in {took:.1f} s' if took >= 0.05 else ''}{how}")
+            if ended is not None and ended.doing is not None:
+                self._data(ended.doing, how)
+                self._teller.ends(ended.doing, how, said)
 
-    def _data(self, what: _Running, state: str, **facts: Any) -> None:
+    def _data(self, what: Doing, state: str, **facts: Any) -> None:
         if self._as_json:
             place = {"task": what.ns.rpartition(":")[2], "ns": what.ns, "at": render.moment(time.time())}
             render.put_json({"kind": what.kind, "state": state, "name": what.name, **place, **facts})
 
     def _shows_step(self, ns: str) -> bool:
         """Whether the step around a tool call has a line of its own, which the call belongs under."""
-        return any(one.kind == "step" and one.ns == ns and one.shown for one in self._running.values())
+        doings = (one.doing for one in self._running.values())
+        return any(doing is not None and doing.kind == "step" and doing.ns == ns and doing.shown for doing in doings)
 
 
-def _line(what: _Running, text: str) -> None:
-    render.say(f"{'  ' * what.depth}{'tool ' if what.kind == 'tool' else ''}{what.name}{text}")
-
-
-def _failed(error: BaseException) -> tuple[str, str]:
+def _failed(error: BaseException) -> tuple[Ending, str]:
     if isinstance(error, GraphInterrupt):
         return "asks", ""
     if isinstance(error, GraphBubbleUp | CancelledError):
         return "stopped", ""
-    return "failed", f": {render.short(repr(error), render.LINE_CHARS_MAX)}"
+    return "failed", render.short(repr(error), render.LINE_CHARS_MAX)
 
 
 def _depth(ns: str) -> int:

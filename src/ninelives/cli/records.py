@@ -98,18 +98,22 @@ def usage_in_words(usage: Usage, prices: Mapping[str, Price]) -> str:
         render.count(usage.tokens_in + usage.tokens_out, "token"),
         f"{usage.active_s:.1f} s",
     ]
-    if prices and usage.by_model:
-        words.append(_money(usage, prices))
+    if money := money_in_words(usage, prices):
+        words.append(money)
     return ", ".join(words)
 
 
-def _money(usage: Usage, prices: Mapping[str, Price]) -> str:
-    """What the models with a price have cost; those without one are named, not guessed."""
+def money_in_words(usage: Usage, prices: Mapping[str, Price]) -> str:
+    """What the models with a price have cost; those without one are named, not guessed. Nothing without any price."""
+    if not prices or not usage.by_model:
+        return ""
     priced = {name: prices[name] for name in usage.by_model if name in prices}
     cost = sum(
         (usage.by_model[name][1] * price.input + usage.by_model[name][2] * price.output) / 1e6
         for name, price in priced.items()
     )
     unpriced = sorted(usage.by_model.keys() - priced.keys())
+    if usage.model_calls > sum(calls for calls, _, _ in usage.by_model.values()):
+        unpriced.append("a model without a name")
     words = [f"${cost:.4f}"] if priced else []
     return " + ".join([*words, *(f"{name} (no price)" for name in unpriced)])

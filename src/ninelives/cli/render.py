@@ -1,7 +1,8 @@
 """
 What people and scripts see: data on stdout, talk on stderr, plain lines.
 
-Moments become ISO dates here and nowhere below. A reader that went away (`| head`) never stops a run.
+Moments become ISO dates here and nowhere below. A reader that went away (`| head`) never stops a run. What a model or
+a tool has said never steers a terminal.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -22,15 +24,18 @@ from pydantic import BaseModel
 VALUE_CHARS_MAX = 48
 LINE_CHARS_MAX = 110
 
+_STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+"""Control characters but newline and tab, those that turn the direction of writing, halves of characters."""
+
 
 def say(text: str = "") -> None:
     """A line of talk."""
-    _write(sys.stderr, text)
+    _write(sys.stderr, printable(text))
 
 
 def put(text: str) -> None:
-    """A line of data."""
-    _write(sys.stdout, text)
+    """A line of data: to a file or a pipe as it is."""
+    _write(sys.stdout, printable(text) if sys.stdout.isatty() else text)
 
 
 def put_json(value: Any, *, indent: int | None = None) -> None:
@@ -64,6 +69,11 @@ def _write(to: TextIO, text: str) -> None:
 
 
 # -- values in words -------------------------------------------------------------------------------------------
+
+
+def printable(text: str) -> str:
+    """The text with what would steer a terminal written out: `\\x1b[2J` instead of an empty screen."""
+    return _STEERING.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
 def moment(at: float) -> str:

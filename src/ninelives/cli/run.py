@@ -13,7 +13,9 @@ import os
 import shlex
 import traceback
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Any, NoReturn
 
 from cyclopts import Parameter
@@ -23,7 +25,9 @@ from ninelives.cli.drive import Outcome, drive
 from ninelives.cli.exits import Exit, StoppedAtOnce, UsageError
 from ninelives.cli.graphs import in_user_code, load_graph, protected, protection_of
 from ninelives.cli.inputs import answers_of, input_of
-from ninelives.cli.progress import Progress
+from ninelives.cli.live import teller_for
+from ninelives.cli.progress import Progress, Teller
+from ninelives.cli.recorded import Recorded, recorded_before, recorded_record
 from ninelives.cli.records import run_record, usage_in_words
 from ninelives.cli.render import say
 from ninelives.cli.unfinished import FLAGS, Choice, asked_for, in_words, settling, unfinished_record
@@ -69,6 +73,7 @@ def run(
     ] = None,
     store: options.StoreUrl = None,
     json: options.AsJson = False,
+    plain: options.Plain = False,
     debug: options.Debug = False,
 ) -> int:
     """
@@ -92,6 +97,7 @@ def run(
         answers=tuple(answer or ()),
         store=store,
         as_json=json,
+        plain=plain,
         debug=debug,
         prices=settings.prices,
     )
@@ -131,6 +137,7 @@ class _Call:
     answers: tuple[str, ...]
     store: str | None
     as_json: bool
+    plain: bool
     debug: bool
     prices: Mapping[str, Price]
 
@@ -145,6 +152,7 @@ class _Run:
     def __init__(self, call: _Call, runner: asyncio.Runner) -> None:
         self.call, self.p, self._runner = call, call.protection, runner
         self.thread = call.thread
+        self.recorded: Recorded | None = None
 
     def carry_out(self) -> int:
         choice, answers = self.call.choice, self.call.answers
@@ -214,10 +222,15 @@ class _Run:
     # -- doing it --------------------------------------------------------------------------------------------------
 
     def _drive(self, given: Any, **options: Any) -> int:
-        call, progress = self.call, Progress(as_json=self.call.as_json)
+        call = self.call
+        teller = teller_for(call.prices, plain=call.plain or call.as_json)
+        progress = Progress(teller, as_json=call.as_json)
         options = {**options, "thread": call.thread, "idempotency_key": call.key}
+        before = self._runner.run(recorded_before(self.p, call.thread))
+        begins = partial(self._begins, teller, before)
         try:
-            outcome = self._runner.run(drive(call.agent, given, progress, self._begins, **options))
+            with closing(teller):
+                outcome = self._runner.run(drive(call.agent, given, progress, begins, **options))
         except StoppedAtOnce as stop:
             say(f"stopped. Go on with: {self._again('--continue')}")
             # Not by way of sys.exit, which would wait for the call that nobody wants to wait for.
@@ -234,32 +247,38 @@ class _Run:
             return self._failed(error)
         return self._ended(outcome)
 
-    def _begins(self, started: Started) -> None:
+    def _begins(self, teller: Teller, before: Recorded | None, started: Started) -> None:
         self.thread = started.thread_id
-        say(f"thread {started.thread_id}{' (new)' if started.created else ''}, run {started.run_id}")
+        self.recorded = before if before is not None and self._chain_of(started.run_id) == before.chain else None
+        teller.admitted(started, self.recorded)
         if self.call.as_json:
             render.put_json({"kind": "run", **dataclasses.asdict(started)})
+            if self.recorded is not None:
+                render.put_json(recorded_record(self.recorded))
 
     def _ended(self, outcome: Outcome) -> int:
-        run = self.p.store.perform(self.p.store.find_newest_run(self.p.scope, self.thread))
+        run = self._newest_run()
         if outcome.stopped is not None:
+            self._tell_cost("so far", run)
             say(f"stopped after the step; nothing recorded is lost. Go on with: {self._again('--continue')}")
             self._tell_result(run, None)
             return outcome.stopped
         if outcome.questions:
             return self._asks(run, outcome.questions)
         if run is not None and run.status is RunStatus.INTERRUPTED:
+            self._tell_cost("so far", run)
             say(f"paused at a breakpoint. Go on with: {self._again('--continue')}")
             self._tell_result(run, outcome.values)
             return Exit.ASKS
         if not outcome.ran:
             say("nothing had to run: this is the recorded answer")
-        elif run is not None:
-            say(f"done: {self._cost(run)}")
+        else:
+            self._tell_cost("done", run)
         self._tell_result(run, outcome.values)
         return Exit.DONE
 
     def _asks(self, run: Run | None, questions: list[Any]) -> int:
+        self._tell_cost("so far", run)
         for question in questions:
             say(f"asks {question.id}: {render.short(render.plain(question.value), 400)}")
             if self.call.as_json:
@@ -272,6 +291,7 @@ class _Run:
         if self.call.debug:
             traceback.print_exception(error)
         say(f"the graph failed: {in_user_code(error)}")
+        self._tell_cost("so far", self._newest_run())
         say(f"What was recorded is kept. Try the failed step again with: {self._again('--continue')}")
         return Exit.GRAPH_FAILED
 
@@ -282,9 +302,18 @@ class _Run:
         elif values is not None:
             render.put(render.answer_of(values))
 
-    def _cost(self, run: Run) -> str:
-        usage = self.p.store.perform(self.p.store.chain_usage(self.p.scope, run.chain))
-        return usage_in_words(usage, self.call.prices)
+    def _chain_of(self, run_id: str) -> str:
+        return self.p.store.perform(self.p.store.get_run(self.p.scope, run_id)).chain
+
+    def _newest_run(self) -> Run | None:
+        return self.p.store.perform(self.p.store.find_newest_run(self.p.scope, self.thread))
+
+    def _tell_cost(self, word: str, run: Run | None) -> None:
+        """What the chain of runs has cost, all its lives together, and what of it was not run again in this one."""
+        if run is not None:
+            usage = self.p.store.perform(self.p.store.chain_usage(self.p.scope, run.chain))
+            replayed = f"; not run again: {self.recorded.in_numbers()}" if self.recorded is not None else ""
+            say(f"{word}: {usage_in_words(usage, self.call.prices)}{replayed}")
 
     # -- saying what to do -----------------------------------------------------------------------------------------
 

@@ -272,7 +272,7 @@ def _history(found: Sequence[StoredCheckpoint]) -> list[dict[str, Any]]:
             "parent_id": stored.parent_id,
             "step": stored.metadata.get("step"),
             "source": stored.metadata.get("source"),
-            "nodes": _nodes(known.get(stored.parent_id or ""), stored),
+            "nodes": nodes_between(known.get(stored.parent_id or ""), stored),
             "run_id": stored.run_id,
             "created_at": render.moment(stored.created_at),
             "branch": _mark(stored, children, newest=found[0]),
@@ -289,7 +289,7 @@ def _mark(stored: StoredCheckpoint, children: Mapping[str | None, int], newest: 
     return None if children[stored.checkpoint_id] else "end of a branch"
 
 
-def _nodes(before: StoredCheckpoint | None, after: StoredCheckpoint) -> list[str]:
+def nodes_between(before: StoredCheckpoint | None, after: StoredCheckpoint) -> list[str]:
     """The nodes that ran between two checkpoints: those that have seen new versions, and those that were sent."""
     if before is None or after.metadata.get("source") != "loop":
         return []

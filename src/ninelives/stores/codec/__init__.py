@@ -5,8 +5,12 @@ What must always hold: what is loaded equals what was stored, type and value, or
 written (`UnknownTypeError`, with the path to the value); loading calls nothing that the program did not allow, whatever
 the bytes say; equal values make equal bytes, so they are stored once.
 
-    encoding, decoding    one value and its frame        items    a channel's value as items and a node
-    values, classes       how each kind of value is taken apart and built        types    which classes are allowed
+    encoding, decoding    one value and its frame
+    values, classes       how each kind of value is taken apart and built
+    types                 which classes are allowed
+    frames                a frame and the bytes in a column: compressed, encrypted
+    nodes, packs          a value as items; items as they lie in the store
+    memory, drafts        what this process knows of a thread; a value on its way into the store
 
 Identity is not kept: an object that occurs twice comes back as two. Nor are the order of a set, the traceback and
 cause of an exception, or an exception's class unless it is a builtin or allowed (see `RecordedError`).
@@ -14,21 +18,14 @@ cause of an exception, or an exception's class unless it is a builtin or allowed
 
 from ninelives.stores.codec.decoding import decode
 from ninelives.stores.codec.encoding import encode
-from ninelives.stores.codec.items import DIGEST_BYTES, Item, digest, join, refs, split
 from ninelives.stores.codec.types import DEFAULT_TYPES, TypeRegistry
 from ninelives.stores.codec.values import RecordedError, UnstorableError
 
 __all__ = [
     "DEFAULT_TYPES",
-    "DIGEST_BYTES",
-    "Item",
     "RecordedError",
     "TypeRegistry",
     "UnstorableError",
     "decode",
-    "digest",
     "encode",
-    "join",
-    "refs",
-    "split",
 ]

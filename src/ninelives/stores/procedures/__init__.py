@@ -8,12 +8,11 @@ dialect, under the same names.
 from ninelives.stores.procedures.effects import EffectActs, EventActs, QuestionActs
 from ninelives.stores.procedures.retention import RetentionActs
 from ninelives.stores.procedures.runs import RunActs
-from ninelives.stores.procedures.state import StateActs
 from ninelives.stores.procedures.threads import ThreadActs
 from ninelives.stores.procedures.workers import WorkerActs
 
 
-class SqlActs(WorkerActs, ThreadActs, RunActs, StateActs, RetentionActs, QuestionActs, EffectActs, EventActs):
+class SqlActs(WorkerActs, ThreadActs, RunActs, RetentionActs, QuestionActs, EffectActs, EventActs):
     """All acts together, to be mixed into a store that can perform them."""
 
 

@@ -1,30 +1,81 @@
-"""What the procedures share: encoding, the fence, and the event that each change leaves behind."""
+"""What the procedures share: encoding, ids, the fence, and the event that each change leaves behind."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterable, Mapping
 from typing import Any
+from uuid import UUID
 
-from ninelives.errors import LeaseLostError
+from ninelives.errors import LeaseLostError, StoreCorruptError
 from ninelives.model import Lease
 from ninelives.store import Query, Row, Steps
 from ninelives.stores import codec
+from ninelives.stores.codec.frames import Frames
+from ninelives.stores.codec.memory import Memories
+from ninelives.stores.codec.packs import checksum
+
+CHECKED_BYTES = 4
 
 
 class Procedures:
-    """State that every act may use: the types that may be stored, and nothing else."""
+    """
+    State that every act may use.
+
+    Attributes:
+        types: those that may be stored and loaded.
+        frames: between encoded values and what lies in a column.
+        memories: what this process knows of threads.
+        token: names this store object among all that write to the same database.
+        trusting: an object that looks as it did when it was stored is not encoded again.
+    """
 
     types: codec.TypeRegistry
+    frames: Frames
+    memories: Memories
+    token: str
+    trusting: bool = True
 
     def encode(self, value: Any) -> bytes:
-        return codec.encode(value, self.types)
+        return self.frames.seal(codec.encode(value, self.types))
 
     def decode(self, data: bytes) -> Any:
-        return codec.decode(data, self.types)
+        return codec.decode(self.frames.open(data), self.types)
+
+    def checked(self, plain: bytes) -> bytes:
+        """With a checksum in front, for what is told apart from damage by nothing else."""
+        return checksum(plain)[:CHECKED_BYTES] + plain
+
+    def unchecked(self, data: bytes, what: str) -> bytes:
+        plain = data[CHECKED_BYTES:]
+        if checksum(plain)[:CHECKED_BYTES] != data[:CHECKED_BYTES]:
+            raise StoreCorruptError(f"{what} is damaged: its bytes have another checksum.")
+        return plain
+
+
+def packed_id(text: str) -> bytes | str:
+    """As it is stored: 16 bytes for a UUID in its usual spelling, else the text."""
+    if len(text) == 36:
+        try:
+            found = UUID(text)
+        except ValueError:
+            return text
+        if str(found) == text:
+            return found.bytes
+    return text
+
+
+def unpacked_id(stored: bytes | str) -> str:
+    return str(UUID(bytes=stored)) if isinstance(stored, bytes) else stored
 
 
 def one(rows: list[Row]) -> Row | None:
     return rows[0] if rows else None
+
+
+def as_json(values: Iterable[Any]) -> str:
+    """A list for `json_each`, which is how a statement takes a set of values."""
+    return json.dumps(list(values))
 
 
 def claim_of(lease: Lease | None) -> Mapping[str, Any]:

@@ -18,7 +18,7 @@ from ninelives.model import (
     Scope,
 )
 from ninelives.store import Act, Query, Row, Steps, act, reading
-from ninelives.stores.procedures.base import Procedures, event, fenced, held, one
+from ninelives.stores.procedures.base import Procedures, event, fenced, held, one, unpacked_id
 from ninelives.stores.procedures.threads import of_thread_or_all, thread_row
 
 
@@ -140,7 +140,7 @@ class EventActs(Procedures):
         if thread is None:
             return []
         rows = yield Query("list_events", {"thread_no": thread["thread_no"], "after": after, "limit": limit})
-        return [Event(**row) for row in rows]
+        return [Event(**{**row, "ref": unpacked_id(row["ref"]) if row["ref"] else row["ref"]}) for row in rows]
 
     @act
     def note_graph(self, fp: str, graph: str, description: Mapping[str, Any]) -> Steps[None]:

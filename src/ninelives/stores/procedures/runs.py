@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 from urllib.parse import quote
@@ -36,16 +36,24 @@ from ninelives.model import (
 )
 from ninelives.store import Act, Query, Row, Steps, act, reading
 from ninelives.stores import codec
-from ninelives.stores.procedures.base import Procedures, event, fenced, one
-from ninelives.stores.procedures.threads import as_json, near, of_thread_or_all, open_thread, thread_row
+from ninelives.stores.codec.drafts import Draft, Intake, New
+from ninelives.stores.codec.nodes import Form
+from ninelives.stores.procedures.base import event, fenced, one, packed_id, unpacked_id
+from ninelives.stores.procedures.content import ContentActs, Contents
+from ninelives.stores.procedures.threads import near, of_thread_or_all, open_thread, thread_row
 from ninelives.stores.procedures.workers import must_live
 
+NULL_TASK = packed_id(_langgraph.NULL_TASK_ID)
+SPEC_MAX = 128
+"""Bytes of a request that is kept in its run's row; a longer one is an item of its thread, like what comes of it."""
 
-class RunActs(Procedures):
+
+class RunActs(ContentActs):
     # -- admitting and claiming -----------------------------------------------------------------------------------
 
     def start_run(self, scope: Scope, new: NewRun, worker: WorkerLease) -> Act[Admission]:
-        return self._start_run(scope, new, self._pack(new.spec), worker)
+        key = (scope.owner or "", new.thread_id)
+        return self.remembering(key, self._start_run(scope, new, self._pack(new.spec), worker))
 
     @act
     def _start_run(self, scope: Scope, new: NewRun, spec: bytes, worker: WorkerLease) -> Steps[Admission]:
@@ -94,7 +102,8 @@ class RunActs(Procedures):
         parent: Run | None = None,
     ) -> Steps[Admission]:
         head = one((yield Query("find_head", {"thread_no": thread["thread_no"], "ns": ""})))
-        base = (head["checkpoint_id"] if head else None) if new.take_head_as_base else new.base
+        base = (unpacked_id(head["checkpoint_id"]) if head else None) if new.take_head_as_base else new.base
+        node = yield from self._keep_spec(scope, thread, spec)
         rows = yield Query(
             "add_run",
             {
@@ -104,7 +113,7 @@ class RunActs(Procedures):
                 "key_scope": _key_scope(scope, new.graph) if new.key is not None else None,
                 "key": new.key,
                 "request": new.request,
-                "spec": spec,
+                "spec": node,
                 "driver": new.driver,
                 "chain": parent.chain if parent else new.run_id,
                 "continues": parent.run_id if parent else None,
@@ -131,7 +140,8 @@ class RunActs(Procedures):
         yield Query("claim_run", {"run_id": run_id, "worker": worker.worker_id, "epoch": epoch})
         yield event(thread["thread_no"], "run_taken_over", run_no=run.run_no, ref=run.worker_id or "")
         if leave and (head := one((yield Query("find_head", {"thread_no": thread["thread_no"], "ns": ""})))):
-            yield event(thread["thread_no"], "gate_passed", run_no=run.run_no, ref=head["checkpoint_id"])
+            passed = unpacked_id(head["checkpoint_id"])
+            yield event(thread["thread_no"], "gate_passed", run_no=run.run_no, ref=passed)
         run = yield from self._run(scope, run_id)
         return Admission(run, _lease(run, thread["thread_no"], worker))
 
@@ -147,7 +157,10 @@ class RunActs(Procedures):
         channel: str,
     ) -> Act[Admission]:
         values = {interrupt_id: self.encode(value) for interrupt_id, value in answers.items()}
-        return self._answer(scope, thread_id, values, new, self._pack(new.spec), worker, (actor, channel))
+        spec = self._pack(new.spec)
+        return self.remembering(
+            (scope.owner or "", thread_id), self._answer(scope, thread_id, values, new, spec, worker, (actor, channel))
+        )
 
     @act
     def _answer(
@@ -196,7 +209,7 @@ class RunActs(Procedures):
     ) -> Steps[Run]:
         params = {"run_no": lease.run_no, "thread_no": lease.thread_no, "status": status.value, "cause": cause}
         yield from fenced(lease)
-        yield Query("end_run", params)
+        yield from self._end(params)
         yield from spend(lease, usage)
         if status is RunStatus.DONE:
             yield Query("withdraw_interrupts_after", {"thread_no": lease.thread_no, "run_no": lease.run_no})
@@ -213,22 +226,24 @@ class RunActs(Procedures):
         return (yield from self._run(scope, run_id))
 
     def _close(self, thread: Row, run: Run, status: RunStatus, by: str) -> Steps[None]:
-        yield Query(
-            "end_run",
-            {"run_no": run.run_no, "thread_no": thread["thread_no"], "status": status.value, "cause": by},
-        )
+        which = {"run_no": run.run_no, "thread_no": thread["thread_no"]}
+        yield from self._end({**which, "status": status.value, "cause": by})
         yield Query("withdraw_interrupts", {"thread_no": thread["thread_no"]})
         yield from self._withdraw_input(thread["thread_no"], run)
         yield Query("leave_effects_unknown", {"thread_no": thread["thread_no"]})
         yield event(thread["thread_no"], f"run_{status}", run_no=run.run_no, ref=by)
 
+    def _end(self, params: Mapping[str, Any]) -> Steps[None]:
+        head = one((yield Query("find_head", {"thread_no": params["thread_no"], "ns": ""})))
+        yield Query("end_run", {**params, "last_checkpoint": unpacked_id(head["checkpoint_id"]) if head else None})
+
     def _withdraw_input(self, thread_no: int, run: Run) -> Steps[None]:
         """Input that the closed run left at the head and never moved on from: the next run must not apply it."""
         head = one((yield Query("find_head", {"thread_no": thread_no, "ns": ""})))
         if head is not None:
-            place = {"thread_no": thread_no, "checkpoint_id": head["checkpoint_id"], "run_no": run.run_no}
-            tasks = as_json([_langgraph.NULL_TASK_ID, _langgraph.input_task(head["checkpoint_id"])])
-            yield Query("drop_input", {**place, "tasks": tasks})
+            place = {"thread_no": thread_no, "place": head["seq"], "run_no": run.run_no}
+            input_task = packed_id(_langgraph.input_task(unpacked_id(head["checkpoint_id"])))
+            yield Query("drop_input", {**place, "null_task": NULL_TASK, "input_task": input_task})
 
     # -- reading --------------------------------------------------------------------------------------------------
 
@@ -255,7 +270,7 @@ class RunActs(Procedures):
     ) -> Steps[list[Run]]:
         params = {"owner": scope.owner, "thread_id": thread_id, "status": status and status.value, "limit": limit}
         rows = yield from of_thread_or_all("runs", scope, thread_id, params)
-        return [self._record(row) for row in rows]
+        return (yield from self._records(rows))
 
     @reading
     def chain_usage(self, scope: Scope, chain: str) -> Steps[Usage]:
@@ -267,11 +282,13 @@ class RunActs(Procedures):
 
     @reading
     def has_leave(self, lease: Lease) -> Steps[bool]:
-        return bool((yield Query("has_leave", {"run_no": lease.run_no, "thread_no": lease.thread_no})))
+        head = one((yield Query("find_head", {"thread_no": lease.thread_no, "ns": ""})))
+        place = {"thread_no": lease.thread_no, "checkpoint_id": unpacked_id(head["checkpoint_id"]) if head else None}
+        return bool((yield Query("has_leave", {"run_no": lease.run_no, **place})))
 
     @reading
     def has_begun(self, lease: Lease) -> Steps[tuple[bool, bool]]:
-        params = {"run_no": lease.run_no, "thread_no": lease.thread_no, "null_task": _langgraph.NULL_TASK_ID}
+        params = {"run_no": lease.run_no, "thread_no": lease.thread_no, "null_task": NULL_TASK}
         row = (yield Query("has_begun", params))[0]
         return bool(row["checkpoint"]), bool(row["command"])
 
@@ -281,37 +298,59 @@ class RunActs(Procedures):
         row = one((yield Query("get_run", {"owner": scope.owner, "run_id": run_id})))
         if row is None:
             raise NoCheckpointFoundError(run_id, what="run", why="is not known here")
-        return self._record(row)
+        return (yield from self._records([row]))[0]
 
     def _run_by_key(self, scope: Scope, graph: str, key: str) -> Steps[Run | None]:
         params = {"key_scope": _key_scope(scope, graph), "key": key}
         row = one((yield Query("find_run_by_key", params)))
-        return self._record(row) if row else None
+        return (yield from self._records([row]))[0] if row else None
 
     def _newest_run(self, thread_no: int) -> Steps[Run | None]:
         row = one((yield Query("find_newest_run", {"thread_no": thread_no})))
-        return self._record(row) if row else None
+        return (yield from self._records([row]))[0] if row else None
 
     def _pack(self, spec: RunSpec) -> bytes:
         fields = {name: getattr(spec, name) for name in RunSpec.__slots__}
-        return self.encode({name: value for name, value in fields.items() if value is not None})
+        return codec.encode({name: value for name, value in fields.items() if value is not None}, self.types)
 
-    def _unpack(self, data: bytes) -> RunSpec:
+    def _keep_spec(self, scope: Scope, thread: Row, frame: bytes) -> Steps[bytes]:
+        """The request, as a node: its text lies beside the messages that are made of it, and costs little there."""
+        if len(frame) <= SPEC_MAX:
+            return self.frames.seal(Intake(0, None, self.frames).node(Draft(Form.INLINE, frame=frame), None))
+        row = (yield Query("counters", {"thread_no": thread["thread_no"]}))[0]
+        memory = self.current((scope.owner or "", thread["thread_id"]), row)
+        intake = Intake(row["item_next"], memory, self.frames)
+        node = intake.node(Draft(Form.VALUE, pieces=[New(frame, self.frames.digest(frame))]), None)
+        yield from self.add_items(row, intake)
+        yield self.set_counters(row, intake)
+        if memory is not None:
+            self.remember(memory, row, intake)
+        return self.frames.seal(node)
+
+    def _records(self, rows: Sequence[Row]) -> Steps[list[Run]]:
+        specs: dict[int, RunSpec] = {}
+        for thread_no in dict.fromkeys(row["thread_no"] for row in rows):
+            nodes = {row["run_no"]: self.frames.open(row["spec"]) for row in rows if row["thread_no"] == thread_no}
+            found = yield from self.contents(thread_no, nodes.values())
+            specs |= {run_no: self._spec(node, found) for run_no, node in nodes.items()}
+        return [_record(row, specs[row["run_no"]]) for row in rows]
+
+    def _spec(self, node: bytes, found: Contents) -> RunSpec:
         """A request with a class that this program does not allow can be listed, not driven."""
         try:
-            return RunSpec(**(self.decode(data) or {}))
+            return RunSpec(**(found.join(node, set(), "request") or {}))
         except UnknownTypeError as error:
             return RunSpec(input=Unreadable(error))
 
-    def _record(self, row: Row) -> Run:
-        values = dict(row)
-        spec = self._unpack(values.pop("spec"))
-        usage = _usage(values)
-        for name in COUNTS:
-            values.pop(name)
-        values["status"] = RunStatus(values["status"])
-        values["worker_alive"] = bool(values["worker_alive"])
-        return Run(spec=spec, usage=usage, **values)
+
+def _record(row: Row, spec: RunSpec) -> Run:
+    values = dict(row)
+    usage = _usage(values)
+    for name in (*COUNTS, "spec", "thread_no"):
+        values.pop(name)
+    values["status"] = RunStatus(values["status"])
+    values["worker_alive"] = bool(values["worker_alive"])
+    return Run(spec=spec, usage=usage, **values)
 
 
 def spend(lease: Lease, usage: Usage) -> Steps[None]:
@@ -324,10 +363,6 @@ def spend(lease: Lease, usage: Usage) -> Steps[None]:
             for model, (calls, read, said) in usage.by_model.items()
         ]
         yield Query("add_model_usage", many=rows)
-
-
-def request_digest(value: Any, types: codec.TypeRegistry) -> bytes:
-    return codec.digest(codec.encode(value, types))
 
 
 def _key_scope(scope: Scope, graph: str) -> str:

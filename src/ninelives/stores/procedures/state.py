@@ -1,13 +1,15 @@
 """
 Checkpoints and task writes: putting them under a claim, and building them up again.
 
-A checkpoint's row holds its versions and, per channel, a *node*: which items the value is made of. Items are content,
-kept once per thread. Encoding happens before the transaction, decoding after the last statement has been read.
+A checkpoint's body holds its versions, its metadata and, per channel, a node: which items the value is made of. Bodies
+resemble one another, so most are stored as the difference from an earlier one, their *key*; a key rests on none.
+Encoding happens before the transaction, decoding after the last statement has been read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from ninelives import _langgraph
@@ -15,28 +17,71 @@ from ninelives.errors import DivergentStateError, LackOfSnapshotFrequency, Store
 from ninelives.model import ONE_USER, Lease, Scope, StoredCheckpoint
 from ninelives.store import Act, PutCheckpoint, PutWrites, Query, Row, Steps, act, reading
 from ninelives.stores import codec
-from ninelives.stores.procedures.base import Procedures, claim_of, event, fenced, one
+from ninelives.stores.codec.drafts import Draft, Intake
+from ninelives.stores.codec.memory import KeyBody, Memory
+from ninelives.stores.procedures.base import (
+    as_json,
+    claim_of,
+    event,
+    fenced,
+    one,
+    packed_id,
+    unpacked_id,
+)
+from ninelives.stores.procedures.content import ContentActs, Contents, ThreadKey
 from ninelives.stores.procedures.runs import spend
-from ninelives.stores.procedures.threads import add_thread, as_json, must_be_free, reopened, thread_row
+from ninelives.stores.procedures.threads import add_thread, must_be_free, reopened, thread_row
 
 CHAIN_PAGE = 64
 """Ancestors fetched at once; a DeltaChannel's snapshot is at most 50 updates away by deepagents' default."""
+KEY_USES = 32
+"""Bodies that are stored as the difference from one key, before the next is made."""
 
-Items = Mapping[bytes, bytes]
+Entry = tuple[int, str, bytes]
+"""A task's write: its place, channel and node."""
+Drafts = Mapping[Any, Draft]
 
 
-class StateActs(Procedures):
-    # -- putting --------------------------------------------------------------------------------------------------
+@dataclass(frozen=True, slots=True)
+class Body:
+    """A checkpoint's body, read: what LangGraph gave but the values, their nodes, and the graph's fingerprint."""
 
-    def put_checkpoint(self, scope: Scope, thread_id: str, put: PutCheckpoint, lease: Lease | None) -> Act[None]:
-        skeleton = {k: v for k, v in put.checkpoint.items() if k != "channel_values"}
-        nodes, items = self._split(put.checkpoint["channel_values"].items(), "channel_values.")
-        packed = {
-            "body": self.encode({**skeleton, "nodes": nodes}),
-            "metadata": self.encode(dict(put.metadata)),
-            "run_ref": None if lease else put.metadata.get("run_id"),
-        }
-        return self._put_checkpoint(scope, thread_id, put, packed, items, lease)
+    skeleton: dict[str, Any]
+    nodes: dict[str, bytes]
+    metadata: dict[str, Any]
+    graph_fp: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What one run has written for one task."""
+
+    ns: str
+    place: int
+    task_id: str
+    run_no: int
+    path: str
+    entries: list[Entry]
+
+
+class StateActs(ContentActs):
+    # -- putting ------------------------------------------------------------------------------------------------------
+
+    def put_checkpoint(
+        self, scope: Scope, thread_id: str, put: PutCheckpoint, lease: Lease | None, *, amends: bool = False
+    ) -> Act[list[str]]:
+        key = _key(scope, thread_id, lease)
+        values = put.checkpoint["channel_values"]
+
+        def draft(memory: Memory | None) -> Drafts:
+            drafter = self.drafter(memory, put.ns)
+            return {name: drafter.draft(name, value, f"channel_values.{name}") for name, value in values.items()}
+
+        memory = self.memories.get(key)
+        drafts = _under(memory, draft)
+        return self.remembering(
+            key, self._put_checkpoint(scope, thread_id, put, lease, key, draft, memory, drafts, amends)
+        )
 
     @act
     def _put_checkpoint(
@@ -44,40 +89,98 @@ class StateActs(Procedures):
         scope: Scope,
         thread_id: str,
         put: PutCheckpoint,
-        packed: Mapping[str, Any],
-        items: Items,
         lease: Lease | None,
-    ) -> Steps[None]:
-        thread_no = yield from self._writable(scope, thread_id, lease)
-        place = {"thread_no": thread_no, "ns": put.ns, "checkpoint_id": put.checkpoint_id, "parent_id": put.parent_id}
-        row = {**place, **packed, **claim_of(lease), "source": put.source, "graph_fp": put.graph_fp}
-        yield from _add_items(thread_no, items)
-        if lease or not (yield Query("rewrite_checkpoint", row)):
-            yield from self._move_head(thread_id, place, extends=put.extends)
-            yield Query("add_checkpoint", row)
-        yield Query("touch_thread", {"thread_no": thread_no})
-        yield event(thread_no, "checkpoint", lease=lease, ref=put.checkpoint_id)
+        key: ThreadKey,
+        draft: Callable[[Memory | None], Drafts],
+        drafted_with: Memory | None,
+        drafts: Drafts,
+        amends: bool,
+    ) -> Steps[list[str]]:
+        row = yield from self._writable(scope, thread_id, lease)
+        memory = yield from self._recall(key, row, put.ns)
+        if drafted_with is not None and memory is not drafted_with:
+            drafts = _under(memory, draft)
+        intake = Intake(row["item_next"], memory, self.frames)
+        nodes = {name: intake.node(value, (put.ns, name)) for name, value in drafts.items()}
+        yield from self.add_items(row, intake)
+        skeleton = {name: value for name, value in put.checkpoint.items() if name not in ("channel_values", "id")}
+        plain = self.checked(codec.encode([skeleton, nodes, dict(put.metadata), put.graph_fp], self.types))
+        place = {"thread_no": row["thread_no"], "ns": put.ns, "checkpoint_id": packed_id(put.checkpoint_id)}
+        place["run_no"], place["run_ref"] = (lease.run_no, None) if lease else (None, put.metadata.get("run_id"))
+        if (amends or not lease) and (known := one((yield Query("find_place", place)))):
+            place["seq"] = known["seq"]
+            yield from self._rewrite(place, put, plain, memory)
+        else:
+            place["seq"] = row["event_next"]
+            yield from self._add(thread_id, place, put, plain, memory)
+        yield self.set_counters(row, intake, event_next=place["seq"] + 1)
         if lease:
             yield from spend(lease, put.usage)
             yield from fenced(lease)
+        self.remember(memory, row, intake)
+        memory.claimed = lease is not None
+        base = memory.keys.get(put.ns)
+        memory.keys[put.ns] = base._replace(uses=base.uses + 1) if base else KeyBody(place["seq"], plain, 0)
+        return [path for each in drafts.values() for path in each.changed]
 
-    def _move_head(self, thread_id: str, place: Mapping[str, Any], *, extends: bool) -> Steps[None]:
-        if place["parent_id"] is not None:
+    def _add(
+        self, thread_id: str, place: Mapping[str, Any], put: PutCheckpoint, plain: bytes, memory: Memory
+    ) -> Steps[None]:
+        """A new checkpoint takes its place on its branch; writes that landed before it find it."""
+        base = memory.keys.get(put.ns)
+        if base is not None and base.uses >= KEY_USES:
+            base = None
+            del memory.keys[put.ns]
+        body = self.frames.seal(plain, base=base.plain if base else b"")
+        key_seq = base.number if base else None
+        full = {**place, "parent": (yield from self._parent(place, put)), "key_seq": key_seq, "body": body}
+        yield from self._move_head(thread_id, full, put)
+        yield Query("add_checkpoint", full)
+        yield Query("adopt_writes", full)
+
+    def _rewrite(self, place: Mapping[str, Any], put: PutCheckpoint, plain: bytes, memory: Memory) -> Steps[None]:
+        """A checkpoint that is there is put again: it rests on no other then, and no other on it."""
+        yield from self._free_of_key(place["thread_no"], place["seq"])
+        memory.keys.pop(put.ns, None)
+        parent = yield from self._parent(place, put)
+        yield Query("rewrite_checkpoint", {**place, "parent": parent, "key_seq": None, "body": self.frames.seal(plain)})
+
+    def _parent(self, place: Mapping[str, Any], put: PutCheckpoint) -> Steps[int | bytes | str | None]:
+        if put.parent_id is None:
+            return None
+        parent_id = packed_id(put.parent_id)
+        known = one((yield Query("find_place", {**place, "checkpoint_id": parent_id})))
+        return known["seq"] if known else parent_id
+
+    def _free_of_key(self, thread_no: int, seq: int) -> Steps[None]:
+        """Bodies that are the difference from one that changes, or goes, stand for themselves from now on."""
+        for row in (yield Query("keyed_on", {"thread_no": thread_no, "seq": seq})):
+            plain = self.frames.open(row["body"], base=self.frames.open(row["key_body"]))
+            yield Query("set_body", {"thread_no": thread_no, "seq": row["seq"], "body": self.frames.seal(plain)})
+
+    def _move_head(self, thread_id: str, place: Mapping[str, Any], put: PutCheckpoint) -> Steps[None]:
+        if place["parent"] is not None:
             if (yield Query("move_tip", place)):
                 return
-            if extends:
+            if put.extends:
                 head = one((yield Query("find_head", place)))
-                what = f"checkpoint {place['parent_id']!r} has been moved on from by somebody else"
-                raise DivergentStateError(thread_id, what, head["checkpoint_id"] if head else None)
+                what = f"checkpoint {put.parent_id!r} has been moved on from by somebody else"
+                raise DivergentStateError(thread_id, what, unpacked_id(head["checkpoint_id"]) if head else None)
         yield Query("open_branch", place)
 
     def put_writes(self, scope: Scope, thread_id: str, put: PutWrites, lease: Lease | None) -> Act[None]:
-        nodes, items = self._split(
-            ((idx, value) for idx, _, value in put.writes), f"writes of task {put.task_id}, number "
-        )
-        rows = [{"idx": idx, "channel": channel, "node": nodes[idx]} for idx, channel, _ in put.writes]
+        key = _key(scope, thread_id, lease)
+
+        def draft(memory: Memory | None) -> Drafts:
+            drafter, where = self.drafter(memory, put.ns), f"writes of task {put.task_id}, number "
+            return {idx: drafter.draft(channel, value, f"{where}{idx}") for idx, channel, value in put.writes}
+
         questions = [(interrupt_id, self.encode(payload)) for interrupt_id, payload in put.questions]
-        return self._put_writes(scope, thread_id, put, rows, items, questions, lease)
+        memory = self.memories.get(key)
+        drafts = _under(memory, draft)
+        return self.remembering(
+            key, self._put_writes(scope, thread_id, put, lease, key, draft, memory, drafts, questions)
+        )
 
     @act
     def _put_writes(
@@ -85,91 +188,201 @@ class StateActs(Procedures):
         scope: Scope,
         thread_id: str,
         put: PutWrites,
-        rows: Sequence[Mapping[str, Any]],
-        items: Items,
-        questions: Sequence[tuple[str, bytes]],
         lease: Lease | None,
+        key: ThreadKey,
+        draft: Callable[[Memory | None], Drafts],
+        drafted_with: Memory | None,
+        drafts: Drafts,
+        questions: Sequence[tuple[str, bytes]],
     ) -> Steps[None]:
-        thread_no = yield from self._writable(scope, thread_id, lease)
-        place = {"thread_no": thread_no, "ns": put.ns, "checkpoint_id": put.checkpoint_id, "task_id": put.task_id}
-        full = [{**place, "task_path": put.task_path, **claim_of(lease), **row} for row in rows]
-        yield from _add_items(thread_no, items)
-        if put.withdraw:
-            yield Query("drop_writes", {**place, "idxs": as_json(put.withdraw)})
+        row = yield from self._writable(scope, thread_id, lease)
+        memory = yield from self._recall(key, row, put.ns)
+        if drafted_with is not None and memory is not drafted_with:
+            drafts = _under(memory, draft)
+        intake = Intake(row["item_next"], memory, self.frames)
+        computed: list[Entry] = [(idx, channel, intake.node(drafts[idx], None)) for idx, channel, _ in put.writes]
+        place = yield from self._task_place(row["thread_no"], put)
+        stored = [self._written(each) for each in (yield Query("get_writes", place))]
+        own = lease.run_no if lease else 0
         if put.replace:
-            yield Query("drop_foreign_writes", {**place, **claim_of(lease)})
-        if special := [row for row in full if row["idx"] < 0]:
-            yield Query("set_writes", many=special)
-        regular = [row for row in full if row["idx"] >= 0]
-        if regular and (new := (yield from self._not_yet_written(thread_id, place, regular))):
-            yield Query("add_writes", many=new)
+            yield Query("drop_foreign_writes", {**place, "run_no": own})
+            stored = [each for each in stored if each.run_no == own]
+        new = yield from self._new_entries(row["thread_no"], thread_id, put, stored, computed, intake)
+        taken = {*put.withdraw, *(idx for idx, _, _ in computed if idx < 0)}
+        if new or intake.entries or taken:
+            yield from self.add_items(row, intake)
+            yield from self._set_writes(place, put, stored, new, taken, own)
         for interrupt_id, payload in questions:
-            asked = {**place, **claim_of(lease), "interrupt_id": interrupt_id, "payload": payload}
+            asked = {**claim_of(lease), "thread_no": row["thread_no"], "ns": put.ns, "task_id": put.task_id}
+            asked |= {"checkpoint_id": put.checkpoint_id, "interrupt_id": interrupt_id, "payload": payload}
             if (yield Query("add_interrupt", asked)):
-                yield event(thread_no, "question", lease=lease, ref=interrupt_id)
-        yield event(thread_no, put.kind, lease=lease, ref=put.task_id)
+                yield event(row["thread_no"], "question", lease=lease, ref=interrupt_id)
+        yield event(row["thread_no"], put.kind, lease=lease, ref=put.task_id)
+        yield self.set_counters(row, intake)
         if lease:
             yield from spend(lease, put.usage)
             yield from fenced(lease)
+        self.remember(memory, row, intake)
 
-    def _not_yet_written(
-        self, thread_id: str, place: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]
-    ) -> Steps[list[Mapping[str, Any]]]:
+    def _task_place(self, thread_no: int, put: PutWrites) -> Steps[dict[str, Any]]:
+        """A task's row is found by its checkpoint's number, or by its id while that is not there."""
+        place = {"thread_no": thread_no, "ns": put.ns, "checkpoint_id": packed_id(put.checkpoint_id)}
+        found = one((yield Query("find_place", place)))
+        return {**place, "place": found["seq"] if found else place["checkpoint_id"], "task_id": packed_id(put.task_id)}
+
+    def _set_writes(
+        self,
+        place: Mapping[str, Any],
+        put: PutWrites,
+        stored: Sequence[Written],
+        new: Sequence[Entry],
+        taken: set[int],
+        own: int,
+    ) -> Steps[None]:
+        """Special writes (errors, questions, answers) have one slot each per task; the newest counts."""
+        mine: list[Entry] = []
+        for each in stored:
+            left = [entry for entry in each.entries if entry[0] not in taken]
+            if each.run_no == own:
+                mine = left
+            elif len(left) < len(each.entries):
+                yield from self._set_write(place, each.run_no, each.path, left)
+        yield from self._set_write(place, own, put.task_path, [*mine, *new])
+
+    def _set_write(self, place: Mapping[str, Any], run_no: int, path: str, entries: Sequence[Entry]) -> Steps[None]:
+        which = {**place, "run_no": run_no}
+        if entries:
+            plain = codec.encode([path, [[*entry] for entry in entries]], self.types)
+            yield Query("set_write", {**which, "body": self.frames.seal(self.checked(plain))})
+        else:
+            yield Query("drop_write", which)
+
+    def _new_entries(
+        self,
+        thread_no: int,
+        thread_id: str,
+        put: PutWrites,
+        stored: Sequence[Written],
+        computed: Sequence[Entry],
+        intake: Intake,
+    ) -> Steps[list[Entry]]:
         """
         Those of a task's writes that are to be added: all of them, or none.
 
         A task is recorded once: what is there already must be what this invocation computed. Only input (the null
         task) is added to; it is put again as a whole, and a shorter list of it is an older one.
         """
-        stored = {row["idx"]: (row["channel"], row["node"]) for row in (yield Query("written", place))}
-        computed = {row["idx"]: (row["channel"], row["node"]) for row in rows}
-        grows = place["task_id"] == _langgraph.NULL_TASK_ID
-        common = stored.keys() & computed.keys() if grows or not stored else stored.keys() | computed.keys()
-        if any(stored.get(idx) != computed.get(idx) for idx in common):
-            what = f"task {place['task_id']!r} was recorded by another invocation, with another result"
-            raise DivergentStateError(thread_id, what)
-        return [row for row in rows if row["idx"] not in stored]
+        special = [entry for entry in computed if entry[0] < 0]
+        regular = {idx: (channel, node) for idx, channel, node in computed if idx >= 0}
+        known = {idx: (channel, node) for each in stored for idx, channel, node in each.entries if idx >= 0}
+        if not regular:
+            return special
+        grows = put.task_id == _langgraph.NULL_TASK_ID
+        common = known.keys() & regular.keys() if grows or not known else known.keys() | regular.keys()
+        for idx in common:
+            if known.get(idx) != regular.get(idx) and not (
+                yield from self._same_content(thread_no, known.get(idx), regular.get(idx), intake)
+            ):
+                what = f"task {put.task_id!r} was recorded by another invocation, with another result"
+                raise DivergentStateError(thread_id, what)
+        return special + [(idx, *entry) for idx, entry in regular.items() if idx not in known]
 
-    def _writable(self, scope: Scope, thread_id: str, lease: Lease | None) -> Steps[int]:
+    def _same_content(
+        self, thread_no: int, known: tuple[str, bytes] | None, computed: tuple[str, bytes] | None, intake: Intake
+    ) -> Steps[bool]:
+        """Whether two nodes make the same value, though their items are stored under different numbers."""
+        if known is None or computed is None or known[0] != computed[0]:
+            return False
+        nodes = [known[1], computed[1]]
+        found = yield from self.contents(thread_no, [node for node in nodes if not intake.gave(node)])
+        found.entries.update(enumerate(intake.entries, intake.first))
+        before, now = map(found.node, nodes)
+        if (before.form, before.wrapper, before.frame, len(before.numbers)) != (
+            now.form,
+            now.wrapper,
+            now.frame,
+            len(now.numbers),
+        ):
+            return False
+        missing = [number for number in now.numbers if number not in found.entries]
+        if missing:
+            more = yield from self.contents(thread_no, [nodes[1]])
+            found.entries.update(more.entries)
+        return all(found.frame(a) == found.frame(b) for a, b in zip(before.numbers, now.numbers, strict=True))
+
+    def _writable(self, scope: Scope, thread_id: str, lease: Lease | None) -> Steps[Row]:
         """
-        The thread's number. A saver used alone makes the thread and may write while no live run holds it.
+        The thread's row. A saver used alone makes the thread and may write while no live run holds it.
 
         The fence comes last, but is asked first too: a writer that is late should hear `LeaseLostError`, not what its
         successor has made of the state since. A claim is for one thread: on another one, which a node called with an id
         of its own, its saver is one used alone, but still fenced.
         """
         if lease:
-            yield from fenced(lease)
-            if thread_id == lease.thread_id:
-                return lease.thread_no
+            entered = one((yield Query("enter", claim_of(lease))))
+            if entered is None:
+                yield from fenced(lease)
+            elif thread_id == lease.thread_id:
+                return entered
         row = yield from thread_row(scope, thread_id)
         if row is None:
             row = yield from add_thread(scope, thread_id, "")
         yield from reopened(row)
         yield from must_be_free(row)
-        return int(row["thread_no"])
+        return (yield Query("counters", {"thread_no": row["thread_no"]}))[0]
 
-    def _split(self, values: Iterable[tuple[Any, Any]], where: str) -> tuple[dict[Any, bytes], dict[bytes, bytes]]:
-        nodes: dict[Any, bytes] = {}
-        items: dict[bytes, bytes] = {}
-        for name, value in values:
-            nodes[name], parts = codec.split(value, self.types, path=f"{where}{name}")
-            items.update(parts)
-        return nodes, items
+    def _recall(self, key: ThreadKey, row: Row, ns: str) -> Steps[Memory]:
+        """What this process remembers of the thread, or what can be told of its newest checkpoint's content."""
+        memory = self.current(key, row)
+        if memory is None:
+            memory = Memory((row["item_next"], row["items_by"]))
+            if row["item_next"] > 1:
+                place = {"thread_no": row["thread_no"], "ns": ns}
+                rows = yield Query("newest_checkpoint", place)
+                bodies = [self._body(each) for each in rows]
+                writes = yield from self._writes_of(row["thread_no"], rows)
+                nodes = [node for body in bodies for node in body.nodes.values()]
+                nodes += [node for write in writes for _, _, node in write.entries]
+                memory.numbers.update((yield from self.digests(row["thread_no"], nodes)))
+            self.memories.put(key, memory)
+        return memory
 
-    # -- reading --------------------------------------------------------------------------------------------------
+    # -- reading ------------------------------------------------------------------------------------------------------
 
     @reading
     def get_checkpoint(
-        self, scope: Scope, thread_id: str, ns: str, checkpoint_id: str | None
+        self, scope: Scope, thread_id: str, ns: str, checkpoint_id: str | None, lease: Lease | None = None
     ) -> Steps[StoredCheckpoint | None]:
         thread = yield from thread_row(scope, thread_id)
         if thread is None:
             return None
         name = "newest_checkpoint" if checkpoint_id is None else "one_checkpoint"
-        place = {"thread_no": thread["thread_no"], "ns": ns, "checkpoint_id": checkpoint_id}
-        found = yield from self._build((yield Query(name, place)))
+        place = {"thread_no": thread["thread_no"], "ns": ns, "checkpoint_id": packed_id(checkpoint_id or "")}
+        rows = yield Query(name, place)
+        memory = yield from self._memory_to_read(_key(scope, thread_id, None), thread["thread_no"], lease)
+        try:
+            found = yield from self._build(rows, memory, shares=lease is not None)
+        except StoreCorruptError as error:
+            raise (yield from self._what_is_good(thread, rows, error)) from error
         return found[0] if found else None
+
+    def _memory_to_read(self, key: ThreadKey, thread_no: int, lease: Lease | None) -> Steps[Memory | None]:
+        """
+        What to compare what is read with, and to add it to. Objects are given out again only to a run: all others may
+        do with theirs as they like.
+        """
+        memory = self.memories.get(key)
+        if lease is None and memory is not None and memory.claimed:
+            return None
+        row = (yield Query("counters", {"thread_no": thread_no}))[0]
+        stamp = (row["item_next"], row["items_by"])
+        if memory is None or memory.stamp != stamp:
+            if memory is not None and memory.stamp[1] == self.token and memory.stamp[0] > stamp[0]:
+                return None  # an act of ours has gone ahead of what this one sees
+            memory = Memory(stamp)
+            self.memories.put(key, memory)
+        memory.claimed = lease is not None
+        return memory
 
     @reading
     def list_heads(self, scope: Scope, thread_id: str) -> Steps[list[StoredCheckpoint]]:
@@ -190,127 +403,229 @@ class StateActs(Procedures):
         below_seq: int | None = None,
         limit: int = 100,
     ) -> Steps[list[StoredCheckpoint]]:
-        params: dict[str, Any] = {"owner": scope.owner, "thread_no": None, "ns": ns, "checkpoint_id": checkpoint_id}
+        which = packed_id(checkpoint_id) if checkpoint_id is not None else None
+        params: dict[str, Any] = {"owner": scope.owner, "thread_no": None, "ns": ns, "checkpoint_id": which}
         if thread_id is not None:
             thread = yield from thread_row(scope if scope.owner is not None else ONE_USER, thread_id)
             if thread is None:
                 return []
             params["thread_no"] = thread["thread_no"]
-        if before is not None:
-            seq = (yield Query("find_seq", {**params, "checkpoint_id": before}))[0]["seq"]
-            below_seq = min(s for s in (seq, below_seq) if s is not None) if seq is not None else 0
+            if before is not None:
+                seq = (yield Query("find_seq", {**params, "checkpoint_id": packed_id(before)}))[0]["seq"]
+                above = _order(thread["thread_no"], seq or 0)
+                below_seq = above if below_seq is None else min(above, below_seq)
+        elif before is not None:
+            below_seq = 0
         name = "list_checkpoints" if thread_id is None else "list_thread_checkpoints"
         return (yield from self._build((yield Query(name, {**params, "below": below_seq, "limit": limit}))))
 
-    def _build(self, rows: list[Row]) -> Steps[list[StoredCheckpoint]]:
-        """Checkpoints with their writes and content: two statements per thread, whatever their age and number."""
+    def _build(
+        self, rows: list[Row], memory: Memory | None = None, *, shares: bool = False
+    ) -> Steps[list[StoredCheckpoint]]:
+        """Checkpoints with their writes and content: four statements per thread, whatever their age and number."""
         built: dict[int, StoredCheckpoint] = {}
-        for thread_no in {row["thread_no"] for row in rows}:
+        for thread_no in dict.fromkeys(row["thread_no"] for row in rows):
             mine = [row for row in rows if row["thread_no"] == thread_no]
-            keys = as_json([row["ns"], row["checkpoint_id"]] for row in mine)
-            writes = yield Query("writes_of", {"thread_no": thread_no, "keys": keys})
-            bodies = {row["seq"]: self.decode(row["body"]) for row in mine}
-            nodes = [node for body in bodies.values() for node in body["nodes"].values()]
-            items = yield from _get_items(thread_no, [*nodes, *(write["node"] for write in writes)])
-            by_place: dict[tuple[str, str], list[Row]] = {}
+            writes = yield from self._writes_of(thread_no, mine)
+            bodies = self._bodies(mine)
+            nodes = [node for body in bodies.values() for node in body.nodes.values()]
+            nodes += [node for write in writes for _, _, node in write.entries]
+            trusted = memory if shares and self.trusting else None
+            found = yield from self.contents(thread_no, nodes, trusted)
+            by_place: dict[int, list[Written]] = {}
             for write in writes:
-                by_place.setdefault((write["ns"], write["checkpoint_id"]), []).append(write)
+                by_place.setdefault(write.place, []).append(write)
             for row in mine:
-                own = by_place.get((row["ns"], row["checkpoint_id"]), [])
-                built[row["seq"]] = self._assemble(row, bodies[row["seq"]], own, items)
-        return [built[row["seq"]] for row in rows]
+                body = bodies[row["seq"]]
+                stored = self._assemble(row, body, by_place.get(row["seq"], []), found)
+                built[stored.seq] = stored
+                if memory is not None:
+                    with memory.lock:
+                        self.learn(memory, row["ns"], found, body.nodes, stored.checkpoint["channel_values"])
+                        self._learn_key(memory, row)
+        return [built[_order(row["thread_no"], row["seq"])] for row in rows]
 
-    def _assemble(self, row: Row, body: dict[str, Any], writes: list[Row], items: Items) -> StoredCheckpoint:
-        body["channel_values"] = {
-            name: self._join(node, items, f"channel {name!r}") for name, node in body.pop("nodes").items()
-        }
+    def _learn_key(self, memory: Memory, row: Row) -> None:
+        if row["key_seq"] is not None:
+            memory.keys.setdefault(row["ns"], KeyBody(row["key_seq"], self.frames.open(row["key_body"]), 0))
+        else:
+            memory.keys[row["ns"]] = KeyBody(row["seq"], self.frames.open(row["body"]), 0)
+
+    def _assemble(self, row: Row, body: Body, writes: Iterable[Written], found: Contents) -> StoredCheckpoint:
+        used: set[int] = set()
+        checkpoint_id = unpacked_id(row["checkpoint_id"])
+        values = {name: found.join(node, used, f"channel {name!r}") for name, node in body.nodes.items()}
         return StoredCheckpoint(
             thread_id=row["thread_id"],
             ns=row["ns"],
-            checkpoint_id=row["checkpoint_id"],
-            parent_id=row["parent_id"],
-            checkpoint=body,
-            metadata=self.decode(row["metadata"]),
+            checkpoint_id=checkpoint_id,
+            parent_id=unpacked_id(row["parent_id"]) if row["parent_id"] is not None else None,
+            checkpoint={**body.skeleton, "id": checkpoint_id, "channel_values": values},
+            metadata=body.metadata,
             writes=[
-                (w["task_id"], w["channel"], self._join(w["node"], items, f"write {w['channel']!r}")) for w in writes
+                (task_id, channel, found.join(node, used, f"write {channel!r}"))
+                for task_id, _, channel, node in in_order(writes)
             ],
-            seq=row["seq"],
+            seq=_order(row["thread_no"], row["seq"]),
             run_id=row["run_id"],
-            graph_fp=row["graph_fp"],
+            graph_fp=body.graph_fp,
             created_at=row["created_at"],
         )
 
-    def _join(self, node: bytes, items: Items, what: str) -> Any:
-        def fetch(digest: bytes) -> bytes:
-            try:
-                return items[digest]
-            except KeyError:
-                raise StoreCorruptError(f"{what}: item {digest.hex()} is missing from the store") from None
+    def _bodies(self, rows: Iterable[Row]) -> dict[int, Body]:
+        return {row["seq"]: self._body(row) for row in rows}
 
-        return codec.join(node, fetch, self.types)
+    def _body(self, row: Row) -> Body:
+        base = self.frames.open(row["key_body"]) if row["key_body"] is not None else b""
+        plain = self.unchecked(self.frames.open(row["body"], base=base), f"checkpoint {row['seq']} of the thread")
+        return Body(*codec.decode(plain, self.types))
+
+    def _writes_of(self, thread_no: int, rows: Iterable[Row]) -> Steps[list[Written]]:
+        keys = as_json([row["ns"], row["seq"]] for row in rows)
+        return [self._written(row) for row in (yield Query("writes_of", {"thread_no": thread_no, "keys": keys}))]
+
+    def _written(self, row: Row) -> Written:
+        plain = self.unchecked(self.frames.open(row["body"]), "what a task wrote")
+        path, entries = codec.decode(plain, self.types)
+        task_id = unpacked_id(row["task_id"])
+        return Written(row["ns"], row["place"], task_id, row["run_no"], path, [(*entry,) for entry in entries])
+
+    def _what_is_good(self, thread: Row, rows: list[Row], error: StoreCorruptError) -> Steps[StoreCorruptError]:
+        """The error, with what can still be read: other channels of this checkpoint, and the newest whole one."""
+        good: list[str] = []
+        for row in rows:
+            for name, node in self._nodes_or_none(row).items():
+                if (yield from self._is_whole(thread["thread_no"], [node])):
+                    good.append(name)
+        place = {"thread_no": thread["thread_no"], "ns": rows[0]["ns"], "checkpoint_id": None, "owner": None}
+        older = yield Query("list_thread_checkpoints", {**place, "below": rows[0]["seq"], "limit": LOOK_BACK})
+        whole = None
+        for row in older:
+            nodes = [*self._nodes_or_none(row).values()]
+            if nodes and (yield from self._is_whole(thread["thread_no"], nodes)):
+                whole = unpacked_id(row["checkpoint_id"])
+                break
+        readable = f" Channels that can be read: {', '.join(map(repr, good))}." if good else ""
+        newest = f" The newest whole checkpoint is {whole!r}: fork it, or start over." if whole else ""
+        where = f"thread {thread['thread_id']!r}, checkpoint {unpacked_id(rows[0]['checkpoint_id'])!r}"
+        return StoreCorruptError(f"{where}: {error}{readable}{newest} Or restore the store from a copy.")
+
+    def _nodes_or_none(self, row: Row) -> dict[str, bytes]:
+        try:
+            return self._body(row).nodes
+        except StoreCorruptError:
+            return {}
+
+    def _is_whole(self, thread_no: int, nodes: Sequence[bytes]) -> Steps[bool]:
+        try:
+            found = yield from self.contents(thread_no, nodes)
+            for node in nodes:
+                found.join(node, set(), "")
+        except StoreCorruptError:
+            return False
+        return True
+
+    # -- what a DeltaChannel replays ----------------------------------------------------------------------------------
 
     @reading
     def delta_history(
-        self, scope: Scope, thread_id: str, ns: str, checkpoint_id: str, channels: Sequence[str]
+        self,
+        scope: Scope,
+        thread_id: str,
+        ns: str,
+        checkpoint_id: str,
+        channels: Sequence[str],
+        lease: Lease | None = None,
     ) -> Steps[dict[str, tuple[list[tuple[str, str, Any]], list[Any]]]]:
         thread = yield from thread_row(scope, thread_id)
         if thread is None:
             return {name: ([], []) for name in channels}
         place = {"thread_no": thread["thread_no"], "ns": ns}
         chains, seeds = yield from self._walk(thread_id, place, checkpoint_id, channels)
-        ids = sorted({ancestor for chain in chains.values() for ancestor in chain})
-        params = {**place, "channels": as_json(channels), "ids": as_json(ids)}
-        writes = yield Query("channel_writes", params)
-        nodes = [*seeds.values(), *(write["node"] for write in writes)]
-        items = yield from _get_items(thread["thread_no"], nodes)
-        by_place: dict[tuple[str, str], list[Row]] = {}
+        rows = [{"ns": ns, "seq": seq} for seq in sorted({seq for chain in chains.values() for seq in chain})]
+        writes = yield from self._writes_of(thread["thread_no"], rows)
+        by_place: dict[int, list[Written]] = {}
         for write in writes:
-            by_place.setdefault((write["channel"], write["checkpoint_id"]), []).append(write)
+            by_place.setdefault(write.place, []).append(write)
+        replays = {
+            name: [
+                (task_id, node)
+                for seq in reversed(chains[name])
+                for task_id, _, channel, node in in_order(by_place.get(seq, []))
+                if channel == name
+            ]
+            for name in channels
+        }
+        nodes = [*seeds.values(), *(node for replay in replays.values() for _, node in replay)]
+        memory = yield from self._memory_to_read(_key(scope, thread_id, None), thread["thread_no"], lease)
+        found = yield from self.contents(thread["thread_no"], nodes, memory if lease and self.trusting else None)
+        used: set[int] = set()
         history = {}
         for name in channels:
-            replay = [w for ancestor in reversed(chains[name]) for w in by_place.get((name, ancestor), [])]
-            values = [(w["task_id"], name, self._join(w["node"], items, f"write {name!r}")) for w in replay]
-            seed = [self._join(seeds[name], items, f"channel {name!r}")] if name in seeds else []
+            seed = [found.join(seeds[name], used, f"channel {name!r}")] if name in seeds else []
+            values = [(task_id, name, found.join(node, used, f"write {name!r}")) for task_id, node in replays[name]]
             history[name] = (values, seed)
+        if memory is not None:
+            with memory.lock:
+                self.learn(memory, ns, found, {n: seeds[n] for n in seeds}, {n: history[n][1][0] for n in seeds})
         return history
 
     def _walk(
         self, thread_id: str, place: Mapping[str, Any], checkpoint_id: str, channels: Sequence[str]
-    ) -> Steps[tuple[dict[str, list[str]], dict[str, bytes]]]:
+    ) -> Steps[tuple[dict[str, list[int]], dict[str, bytes]]]:
         """Per channel: the ancestors whose writes it replays, nearest first; and the node of its first value."""
-        chains: dict[str, list[str]] = {name: [] for name in channels}
+        chains: dict[str, list[int]] = {name: [] for name in channels}
         seeds: dict[str, bytes] = {}
-        walked: set[str] = set()
-        cursor: str | None = checkpoint_id
+        walked: set[int] = set()
+        cursor: Any = packed_id(checkpoint_id)
+        found = one((yield Query("find_place", {**place, "checkpoint_id": cursor})))
+        origin = cursor = found["seq"] if found else cursor
         while cursor is not None and len(seeds) < len(chains):
-            rows = yield Query("ancestors", {**place, "checkpoint_id": cursor, "limit": CHAIN_PAGE})
+            rows = []
+            if isinstance(cursor, int):
+                rows = yield Query("ancestors", {**place, "seq": cursor, "limit": CHAIN_PAGE})
             if not rows:
                 raise LackOfSnapshotFrequency(
-                    f"thread {thread_id!r}: checkpoint {cursor!r}, which channel"
-                    f" {', '.join(sorted(set(channels) - seeds.keys()))!r} is rebuilt from, is not in the store."
-                    " Start over from an older checkpoint; set a lower snapshot_frequency on the channel to need fewer."
+                    f"thread {thread_id!r}: checkpoint {cursor if isinstance(cursor, int) else unpacked_id(cursor)!r},"
+                    f" which channel {', '.join(sorted(set(channels) - seeds.keys()))!r} is rebuilt from, is not in the"
+                    " store. Start over from an older checkpoint; set a lower snapshot_frequency on the channel to need"
+                    " fewer."
                 )
             for row in rows:
-                if row["checkpoint_id"] != checkpoint_id and row["checkpoint_id"] not in walked:
-                    walked.add(row["checkpoint_id"])
-                    nodes = self.decode(row["body"])["nodes"]
+                if row["seq"] != origin and row["seq"] not in walked:
+                    walked.add(row["seq"])
+                    nodes = self._body(row).nodes
                     for name in (name for name in channels if name not in seeds):
-                        chains[name].append(row["checkpoint_id"])
+                        chains[name].append(row["seq"])
                         if name in nodes:
                             seeds[name] = nodes[name]
-            cursor = rows[-1]["parent_id"]
-            if cursor in walked or cursor == checkpoint_id:
+            cursor = rows[-1]["parent"]
+            if cursor in walked or cursor == origin:
                 break  # a saver used alone re-put an ancestor under its own descendant
         return chains, seeds
 
 
-def _add_items(thread_no: int, items: Items) -> Steps[None]:
-    if items:
-        rows = [{"thread_no": thread_no, "digest": digest, "frame": frame} for digest, frame in items.items()]
-        yield Query("add_items", many=rows)
+LOOK_BACK = 100
+"""How many older checkpoints are looked at for one that is whole."""
 
 
-def _get_items(thread_no: int, nodes: Iterable[bytes]) -> Steps[Items]:
-    digests = sorted({digest for node in nodes for digest in codec.refs(node)})
-    params = {"thread_no": thread_no, "n": len(digests), "digests": b"".join(digests)}
-    return {row["digest"]: row["frame"] for row in (yield Query("get_items", params))}
+def in_order(writes: Iterable[Written]) -> list[tuple[str, int, str, bytes]]:
+    """`(task, place, channel, node)`, as a superstep applies them: by path, id and place."""
+    flat = [(each.path, each.task_id, idx, channel, node) for each in writes for idx, channel, node in each.entries]
+    return [(task_id, idx, channel, node) for _, task_id, idx, channel, node in sorted(flat, key=lambda f: f[:3])]
+
+
+def _under(memory: Memory | None, draft: Callable[[Memory | None], Drafts]) -> Drafts:
+    if memory is None:
+        return draft(None)
+    with memory.lock:
+        return draft(memory)
+
+
+def _key(scope: Scope, thread_id: str, lease: Lease | None) -> ThreadKey:
+    return (lease.owner if lease and lease.thread_id == thread_id else scope.owner or ""), thread_id
+
+
+def _order(thread_no: int, seq: int) -> int:
+    """A number that grows with the order of checkpoints within a thread, and is unique among all."""
+    return thread_no << 32 | seq

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import difflib
-import json
 from collections.abc import Mapping
 from typing import Any
 
 from ninelives.errors import DivergentStateError, GraphChangedError, NoCheckpointFoundError, ThreadBusyError
 from ninelives.model import Scope, Thread
 from ninelives.store import Query, Row, Steps, act, reading
+from ninelives.stores import codec
+from ninelives.stores.codec.nodes import Form, write_node
 from ninelives.stores.procedures.base import Procedures, event, one
+
+NOTHING = write_node(Form.INLINE, 0, codec.encode(None, codec.DEFAULT_TYPES))
+"""A node for None."""
 
 
 class ThreadActs(Procedures):
@@ -36,11 +40,12 @@ class ThreadActs(Procedures):
         yield from must_be_free(row)
         which = {"thread_no": row["thread_no"]}
         yield event(row["thread_no"], "thread_erased")
-        for name in ("checkpoint", "head", "write", "item", "interrupt", "decision", "event", "effect"):
+        for name in ("checkpoint", "head", "write", "pack", "interrupt", "decision", "event", "effect"):
             yield Query(f"erase_{name}", which)
         yield Query("forget_effect", which)
         yield Query("erase_run", which)
-        yield Query("forget_run", {**which, "spec": self.encode(None)})
+        yield Query("forget_run", {**which, "spec": self.frames.seal(NOTHING)})
+        yield Query("forget_items", which)
         yield Query("set_thread_state", {**which, "state": "erased"})
 
     @act
@@ -54,8 +59,10 @@ class ThreadActs(Procedures):
         if (yield Query("any_checkpoint", {"thread_no": copy["thread_no"]})):
             raise DivergentStateError(target, "it has checkpoints of its own, which a copy would mix with others")
         yield from reopened(copy)
-        for name in ("item", "checkpoint", "write", "head"):
-            yield Query(f"copy_{name}", {"source": origin["thread_no"], "target": copy["thread_no"]})
+        shift = (yield Query("counters", {"thread_no": copy["thread_no"]}))[0]["event_next"]
+        for name in ("pack", "checkpoint", "write", "head", "counters"):
+            which = {"source": origin["thread_no"], "target": copy["thread_no"], "shift": shift}
+            yield Query(f"copy_{name}", which)
         yield event(copy["thread_no"], "thread_copied", ref=source)
 
 
@@ -113,8 +120,3 @@ def of_thread_or_all(what: str, scope: Scope, thread_id: str | None, params: Map
         return (yield Query(f"list_{what}", params))
     thread = yield from thread_row(scope, thread_id)
     return (yield Query(f"list_thread_{what}", {**params, "thread_no": thread["thread_no"]})) if thread else []
-
-
-def as_json(values: Any) -> str:
-    """A list for `json_each`, which is how a statement takes a set of values."""
-    return json.dumps(list(values))

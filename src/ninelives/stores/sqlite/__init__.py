@@ -16,14 +16,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote
+from uuid import uuid4
 
 from ninelives.clock import Clock, system_clock
 from ninelives.errors import ConfigError, StoreUnavailableError
 from ninelives.model import Worker
 from ninelives.store import Act, Store
 from ninelives.stores import codec
+from ninelives.stores.codec.frames import Frames
+from ninelives.stores.codec.memory import Memories
 from ninelives.stores.procedures import SqlActs
-from ninelives.stores.procedures.runs import request_digest
 from ninelives.stores.sqlite.database import Database, drive, migrate, translated
 from ninelives.stores.sqlite.locks import Files, WorkerLocks, WriterLock
 from ninelives.stores.sqlite.writer import Writer
@@ -58,6 +60,7 @@ class SqliteStore(SqlActs, Store):
         self._file, self._inode = path, 0
         self.clock = clock
         self.types = codec.DEFAULT_TYPES.copy()
+        self.frames, self.memories, self.token = Frames(), Memories(), uuid4().hex
         self.in_memory = path is None
         self.url = "memory://" if path is None else f"sqlite:///{path}"
         self.durability = _promise(path, synchronous)
@@ -114,7 +117,7 @@ class SqliteStore(SqlActs, Store):
         self.types.allow(*types)
 
     def request_digest(self, value: Any) -> bytes:
-        return request_digest(value, self.types)
+        return self.frames.digest(codec.encode(value, self.types))
 
     def _read(self, act: Act[T]) -> T:
         self._writer.must_serve()

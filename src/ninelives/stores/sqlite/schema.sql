@@ -1,20 +1,22 @@
 -- The schema that all migrations together make. Printed by `database.schema`, held to it by a test; do not edit.
 
+CREATE TRIGGER event_number after insert on event begin
+    update thread set event_next = new.seq + 1 where thread_no = new.thread_no;
+end;
 CREATE TABLE checkpoint (
-    seq integer primary key autoincrement,  -- the order of checkpoints; no clock has a say in it
     thread_no integer not null references thread,
+    seq integer not null,                   -- the order of checkpoints, and the event that each is; no clock has a say
     ns text not null,
-    checkpoint_id text not null,
-    parent_id text,
+    checkpoint_id any not null,
+    parent any,                             -- its seq; the id, where it is not in the store
     run_no integer,
-    epoch integer,
+    attempt integer,
     run_ref text,                           -- metadata.run_id of a saver used alone, which has no run
-    graph_fp text,
-    source text not null,
-    body blob not null,                     -- versions and, per channel, which items it is made of
-    metadata blob not null,
-    created_at real not null
-) strict;
+    key_seq integer,                        -- the checkpoint that its body is the difference from
+    body blob not null,                     -- versions, metadata and, per channel, which items it is made of
+    created_at real not null,
+    primary key (thread_no, seq)
+) strict, without rowid;
 CREATE TABLE decision (
     thread_no integer not null,
     seq integer not null,                   -- the order in which the thread's answers were accepted
@@ -73,9 +75,8 @@ CREATE TABLE graph_version (
 CREATE TABLE head (
     thread_no integer not null,
     ns text not null,
-    branch integer not null,
-    checkpoint_id text not null,
-    primary key (thread_no, ns, branch)
+    seq integer not null,
+    primary key (thread_no, ns, seq)
 ) strict, without rowid;
 CREATE TABLE interrupt (
     thread_no integer not null,
@@ -95,16 +96,16 @@ CREATE TABLE interrupt (
     asked_at real not null,
     primary key (thread_no, interrupt_id, ask_no)
 ) strict, without rowid;
-CREATE TABLE item (
-    thread_no integer not null,
-    digest blob not null,
-    frame blob not null,
-    primary key (thread_no, digest)
-) strict, without rowid;
 CREATE TABLE meta (
     name text primary key,
     value integer not null
 ) strict, without rowid;
+CREATE TABLE pack (
+    pack_no integer primary key,            -- thread_no * 2^32 + the number of its first item
+    items integer not null,                 -- how many; their numbers follow one another
+    bytes integer not null,                 -- of them all, neither compressed nor encrypted
+    frame blob not null
+) strict;
 CREATE TABLE run (
     run_no integer primary key autoincrement,   -- also the order of arrival
     run_id text not null unique,
@@ -135,6 +136,7 @@ CREATE TABLE run (
     tokens_out integer not null default 0,
     tool_calls integer not null default 0,
     active_s real not null default 0,
+    since integer not null,                 -- the event that it began with: what it made comes after
     created_at real not null,
     updated_at real not null,
     check (status != 'running' or worker is not null)
@@ -154,6 +156,10 @@ CREATE TABLE thread (
     state text not null default 'open' check (state in ('open', 'moved', 'erased')),
     created_at real not null,
     updated_at real not null,
+    event_next integer not null default 1,  -- numbers of events, checkpoints included; none is given twice
+    item_next integer not null default 1,   -- numbers of items; none is given twice
+    items_by text,                          -- who gave the last ones: what others remember of the thread is stale
+    items_loose integer not null default 0, -- bytes of them that lie in small packs
     unique (owner, thread_id)
 ) strict;
 CREATE TABLE usage (
@@ -174,22 +180,15 @@ CREATE TABLE worker (
 CREATE TABLE write (
     thread_no integer not null,
     ns text not null,
-    checkpoint_id text not null,
-    task_id text not null,
-    idx integer not null,
-    channel text not null,
-    task_path text not null,
-    run_no integer,
-    epoch integer,
-    node blob not null,
-    primary key (thread_no, ns, checkpoint_id, task_id, idx)
+    place any not null,                     -- seq of its checkpoint; the id, of one that is not there yet
+    task_id any not null,
+    run_no integer not null default 0,      -- 0: a saver used alone
+    body blob not null,
+    primary key (thread_no, ns, place, task_id, run_no)
 ) strict, without rowid;
-CREATE UNIQUE INDEX checkpoint_by_id on checkpoint (thread_no, ns, checkpoint_id);
+CREATE UNIQUE INDEX checkpoint_by_id on checkpoint (thread_no, checkpoint_id, ns);
 CREATE INDEX checkpoint_of_ref on checkpoint (run_ref) where run_ref is not null;
-CREATE INDEX checkpoint_of_run on checkpoint (run_no, seq) where run_no is not null;
-CREATE INDEX checkpoint_order on checkpoint (thread_no, ns, seq);
 CREATE INDEX effect_of_thread on effect (thread_no, state);
-CREATE UNIQUE INDEX head_tip on head (thread_no, ns, checkpoint_id);
 CREATE UNIQUE INDEX run_key on run (key_scope, key) where key is not null;
 CREATE INDEX run_of_chain on run (chain);
 CREATE INDEX run_of_thread on run (thread_no, run_no);

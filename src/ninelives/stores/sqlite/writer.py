@@ -102,7 +102,9 @@ class Writer:
                 finally:
                     self._take_back()  # before the turn is over: an open transaction always has a holder with a name
         except BaseException as error:
-            for _, future in batch:
+            for act, future in batch:
+                if act.undo is not None:
+                    act.undo()
                 if not future.done():
                     future.set_exception(translated(error, self._path))
         else:

@@ -25,6 +25,10 @@ create table thread (
     state text not null default 'open' check (state in ('open', 'moved', 'erased')),
     created_at real not null,
     updated_at real not null,
+    event_next integer not null default 1,  -- numbers of events, checkpoints included; none is given twice
+    item_next integer not null default 1,   -- numbers of items; none is given twice
+    items_by text,                          -- who gave the last ones: what others remember of the thread is stale
+    items_loose integer not null default 0, -- bytes of them that lie in small packs
     unique (owner, thread_id)
 ) strict;
 
@@ -67,6 +71,7 @@ create table run (
     tokens_out integer not null default 0,
     tool_calls integer not null default 0,
     active_s real not null default 0,
+    since integer not null,                 -- the event that it began with: what it made comes after
     created_at real not null,
     updated_at real not null,
     check (status != 'running' or worker is not null)
@@ -88,60 +93,52 @@ create index run_of_thread on run (thread_no, run_no);
 create index run_of_chain on run (chain);
 create index run_open on run (status, run_no) where status in ('queued', 'running', 'retrying', 'interrupted');
 
+-- Ids are 16 bytes where they are UUIDs, which LangGraph's are, else text.
 create table checkpoint (
-    seq integer primary key autoincrement,  -- the order of checkpoints; no clock has a say in it
     thread_no integer not null references thread,
+    seq integer not null,                   -- the order of checkpoints, and the event that each is; no clock has a say
     ns text not null,
-    checkpoint_id text not null,
-    parent_id text,
+    checkpoint_id any not null,
+    parent any,                             -- its seq; the id, where it is not in the store
     run_no integer,
-    epoch integer,
+    attempt integer,
     run_ref text,                           -- metadata.run_id of a saver used alone, which has no run
-    graph_fp text,
-    source text not null,
-    body blob not null,                     -- versions and, per channel, which items it is made of
-    metadata blob not null,
-    created_at real not null
-) strict;
+    key_seq integer,                        -- the checkpoint that its body is the difference from
+    body blob not null,                     -- versions, metadata and, per channel, which items it is made of
+    created_at real not null,
+    primary key (thread_no, seq)
+) strict, without rowid;
 
-create unique index checkpoint_by_id on checkpoint (thread_no, ns, checkpoint_id);
-create index checkpoint_order on checkpoint (thread_no, ns, seq);
-create index checkpoint_of_run on checkpoint (run_no, seq) where run_no is not null;
+create unique index checkpoint_by_id on checkpoint (thread_no, checkpoint_id, ns);
 create index checkpoint_of_ref on checkpoint (run_ref) where run_ref is not null;
 
 -- The tip of every branch. A checkpoint that continues a branch moves its tip, or is refused.
 create table head (
     thread_no integer not null,
     ns text not null,
-    branch integer not null,
-    checkpoint_id text not null,
-    primary key (thread_no, ns, branch)
+    seq integer not null,
+    primary key (thread_no, ns, seq)
 ) strict, without rowid;
 
-create unique index head_tip on head (thread_no, ns, checkpoint_id);
-
--- Writes may land before their checkpoint does: no foreign key.
+-- What one task wrote in one run, all in one row. A task's writes may land before their checkpoint does.
 create table write (
     thread_no integer not null,
     ns text not null,
-    checkpoint_id text not null,
-    task_id text not null,
-    idx integer not null,
-    channel text not null,
-    task_path text not null,
-    run_no integer,
-    epoch integer,
-    node blob not null,
-    primary key (thread_no, ns, checkpoint_id, task_id, idx)
+    place any not null,                     -- seq of its checkpoint; the id, of one that is not there yet
+    task_id any not null,
+    run_no integer not null default 0,      -- 0: a saver used alone
+    body blob not null,
+    primary key (thread_no, ns, place, task_id, run_no)
 ) strict, without rowid;
 
--- Content, once per thread: erasing a thread needs no global counts, and no owner learns another's content.
-create table item (
-    thread_no integer not null,
-    digest blob not null,
-    frame blob not null,
-    primary key (thread_no, digest)
-) strict, without rowid;
+-- Content. Scoped to its thread, so that erasing needs no counting and no owner learns what another one has.
+-- With rowid: large blobs lie badly in an index tree.
+create table pack (
+    pack_no integer primary key,            -- thread_no * 2^32 + the number of its first item
+    items integer not null,                 -- how many; their numbers follow one another
+    bytes integer not null,                 -- of them all, neither compressed nor encrypted
+    frame blob not null
+) strict;
 
 create table effect (
     effect_no integer primary key,
@@ -215,6 +212,10 @@ create table event (
     at real not null,
     primary key (thread_no, seq)
 ) strict, without rowid;
+
+create trigger event_number after insert on event begin
+    update thread set event_next = new.seq + 1 where thread_no = new.thread_no;
+end;
 
 create table schedule (
     schedule_id text primary key,

@@ -102,13 +102,18 @@ select d.interrupt_id, d.ask_no, d.value, d.actor, d.channel, d.decided_at, d.ru
 -- name: add_event
 -- Numbered within the thread, by the store; the attempt tells a watcher which events a takeover has superseded.
 insert into event (thread_no, seq, run_no, attempt, kind, ref, at)
-values (:thread_no, coalesce((select max(seq) from event where thread_no = :thread_no), 0) + 1, :run_no,
+values (:thread_no, (select event_next from thread where thread_no = :thread_no), :run_no,
         (select attempt from run where run_no = :run_no), :kind, :ref, now_s());
 
 -- name: list_events
+-- A checkpoint is an event of its own.
 select e.seq, e.kind, r.run_id, e.attempt, e.ref, e.at
-  from event e left join run r on r.run_no = e.run_no
- where e.thread_no = :thread_no and e.seq > :after order by e.seq limit :limit;
+  from (select seq, kind, run_no, attempt, ref, at from event where thread_no = :thread_no and seq > :after
+         union all
+        select seq, 'checkpoint', run_no, attempt, checkpoint_id, created_at from checkpoint
+         where thread_no = :thread_no and seq > :after) e
+       left join run r on r.run_no = e.run_no
+ order by e.seq limit :limit;
 
 -- name: note_graph
 insert into graph_version (fp, graph, description, seen_at) values (:fp, :graph, :description, now_s())

@@ -4,7 +4,7 @@ select r.run_id, t.owner, t.thread_id, r.graph, r.status, r.driver, r.spec, r.ch
        r.key, r.request, r.attempt, r.epoch, r.worker as worker_id,
        exists (select 1 from worker w where w.worker_id = r.worker and w.expires_at > now_s()) as worker_alive,
        r.cause, r.last_checkpoint, r.steps, r.model_calls, r.tokens_in, r.tokens_out, r.tool_calls, r.active_s,
-       r.created_at, r.updated_at, r.run_no as seq, r.run_no
+       r.created_at, r.updated_at, r.run_no as seq, r.run_no, r.thread_no
   from run r join thread t using (thread_no)
 
 -- name: next_epoch
@@ -33,9 +33,9 @@ returning run_no;
 
 -- name: add_run
 insert into run (run_id, thread_no, graph, key_scope, key, request, spec, status, driver, chain, continues, replaces,
-                 base, attempt, worker, epoch, created_at, updated_at)
+                 base, attempt, worker, epoch, since, created_at, updated_at)
 values (:run_id, :thread_no, :graph, :key_scope, :key, :request, :spec, 'running', :driver, :chain, :continues,
-        :replaces, :base, 1, :worker, :epoch, now_s(), now_s())
+        :replaces, :base, 1, :worker, :epoch, (select event_next from thread where thread_no = :thread_no), now_s(), now_s())
 returning run_no;
 
 -- name: claim_run
@@ -50,8 +50,7 @@ update run set status = 'interrupted', updated_at = now_s() where run_no = :run_
 
 -- name: end_run
 update run set status = :status, cause = :cause, updated_at = now_s(),
-               last_checkpoint = (select checkpoint_id from checkpoint c
-                                   where c.thread_no = :thread_no and c.ns = '' order by seq desc limit 1)
+               last_checkpoint = :last_checkpoint
  where run_no = :run_no;
 
 -- name: add_usage
@@ -103,16 +102,13 @@ select sum(r.steps) as steps, sum(r.model_calls) as model_calls, sum(r.tokens_in
 
 -- name: has_leave
 select 1 as ok from event
- where thread_no = :thread_no and run_no = :run_no and kind = 'gate_passed'
-   and ref = (select checkpoint_id from checkpoint h
-               where h.thread_no = :thread_no and h.ns = '' order by seq desc limit 1);
+ where thread_no = :thread_no and run_no = :run_no and kind = 'gate_passed' and ref = :checkpoint_id;
 
 -- name: has_begun
 -- Read from what the run itself has written: the head may since have been edited by hand.
 select exists (select 1 from checkpoint c
-                where c.run_no = :run_no and c.thread_no = :thread_no and c.ns = '') as checkpoint,
+                where c.thread_no = :thread_no and c.seq > r.since and c.run_no = :run_no and c.ns = '') as checkpoint,
        exists (select 1 from write w
                 where w.thread_no = :thread_no and w.ns = '' and w.run_no = :run_no and w.task_id = :null_task
-                  and w.checkpoint_id = (select checkpoint_id from checkpoint h
-                                          where h.thread_no = :thread_no and h.ns = '' order by seq desc limit 1)
-              ) as command;
+                  and w.place = (select max(h.seq) from head h where h.thread_no = :thread_no and h.ns = '')) as command
+  from run r where r.run_no = :run_no;

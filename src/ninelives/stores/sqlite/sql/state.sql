@@ -1,87 +1,123 @@
 -- part: checkpoint_record
--- What a `StoredCheckpoint` is made of, but for its writes and content.
-select c.seq, c.thread_no, t.thread_id, c.ns, c.checkpoint_id, c.parent_id, c.body, c.metadata, c.graph_fp,
-       c.created_at, coalesce(r.run_id, c.run_ref) as run_id
-  from checkpoint c join thread t using (thread_no) left join run r on r.run_no = c.run_no
+-- What a `StoredCheckpoint` is made of. A body comes with the one that it is the difference from.
+select c.thread_no, c.seq, t.thread_id, c.ns, c.checkpoint_id, c.parent,
+       case typeof(c.parent) when 'integer' then p.checkpoint_id else c.parent end as parent_id,
+       coalesce(r.run_id, c.run_ref) as run_id, c.body, k.body as key_body, c.key_seq, c.created_at
+  from checkpoint c join thread t on t.thread_no = c.thread_no
+       left join run r on r.run_no = c.run_no
+       left join checkpoint p on p.thread_no = c.thread_no and p.seq = c.parent
+       left join checkpoint k on k.thread_no = c.thread_no and k.seq = c.key_seq
 
--- name: add_items
--- Content is stored once per thread; the same bytes again cost nothing.
-insert or ignore into item (thread_no, digest, frame) values (:thread_no, :digest, :frame);
+-- name: enter
+-- What a put begins with: the claim stands, and what of the thread's numbers has been given.
+select t.owner, t.thread_id, t.state, t.thread_no, t.event_next, t.item_next, t.items_by, t.items_loose
+  from run r join thread t on t.thread_no = r.thread_no
+ where r.run_no = :run_no and r.epoch = :epoch and r.status = 'running';
 
--- name: get_items
--- Digests come as one run of bytes, 16 each: SQLite takes no arrays.
-with recursive wanted (i) as (select 0 where :n > 0 union all select i + 1 from wanted where i + 1 < :n)
-select item.digest, item.frame
-  from wanted cross join item on item.thread_no = :thread_no and item.digest = substr(:digests, wanted.i * 16 + 1, 16);
+-- name: counters
+select owner, thread_id, state, thread_no, event_next, item_next, items_by, items_loose from thread where thread_no = :thread_no;
+
+-- name: set_counters
+update thread set item_next = :item_next, items_by = :items_by, items_loose = :items_loose, updated_at = now_s(),
+                  event_next = max(event_next, :event_next)
+ where thread_no = :thread_no;
+
+-- name: add_pack
+insert into pack (pack_no, items, bytes, frame) values (:thread_no << 32 | :first, :items, :bytes, :frame);
+
+-- name: get_packs
+-- Those that hold any of the numbers; each comes once. Numbers come as ranges.
+select pack_no & 0xffffffff as first, items, frame from pack
+ where pack_no in (
+    select p.pack_no
+      from json_each(:ranges) j
+           cross join pack p
+           on p.pack_no between coalesce((select max(q.pack_no) from pack q
+                                           where q.pack_no between :thread_no << 32
+                                             and :thread_no << 32 | json_extract(j.value, '$[0]')),
+                                         :thread_no << 32)
+                            and :thread_no << 32 | json_extract(j.value, '$[1]'))
+ order by pack_no;
+
+-- name: list_packs
+select pack_no & 0xffffffff as first, items, bytes from pack
+ where pack_no between :thread_no << 32 and :thread_no << 32 | 0xffffffff order by pack_no;
+
+-- name: drop_packs
+delete from pack where pack_no = :thread_no << 32 | :first;
+
+-- name: find_place
+select seq from checkpoint where thread_no = :thread_no and ns = :ns and checkpoint_id = :checkpoint_id;
 
 -- name: move_tip
 -- The compare-and-set: only the tip of a branch can be continued.
-update head set checkpoint_id = :checkpoint_id
- where thread_no = :thread_no and ns = :ns and checkpoint_id = :parent_id
-returning branch;
+update head set seq = :seq where thread_no = :thread_no and ns = :ns and seq = :parent returning seq;
 
 -- name: open_branch
-insert into head (thread_no, ns, branch, checkpoint_id)
-values (:thread_no, :ns,
-        coalesce((select max(branch) from head where thread_no = :thread_no and ns = :ns), 0) + 1, :checkpoint_id);
+insert into head (thread_no, ns, seq) values (:thread_no, :ns, :seq);
 
 -- name: add_checkpoint
-insert into checkpoint (thread_no, ns, checkpoint_id, parent_id, run_no, epoch, run_ref, graph_fp, source, body,
-                        metadata, created_at)
-values (:thread_no, :ns, :checkpoint_id, :parent_id, :run_no, :epoch, :run_ref, :graph_fp, :source, :body, :metadata,
-        now_s());
+insert into checkpoint (thread_no, seq, ns, checkpoint_id, parent, run_no, attempt, run_ref, key_seq, body, created_at)
+values (:thread_no, :seq, :ns, :checkpoint_id, :parent, :run_no, (select attempt from run where run_no = :run_no),
+        :run_ref, :key_seq, :body, now_s());
 
 -- name: rewrite_checkpoint
--- Only for a saver used alone: LangGraph's "exit" mode and copies of other savers may put an id a second time.
-update checkpoint set parent_id = :parent_id, source = :source, body = :body, metadata = :metadata
- where thread_no = :thread_no and ns = :ns and checkpoint_id = :checkpoint_id
-returning seq;
+-- A saver used alone may put an id a second time; so does a run that found a value changed in place.
+update checkpoint set parent = coalesce(:parent, parent), key_seq = :key_seq, body = :body
+ where thread_no = :thread_no and seq = :seq;
 
--- name: add_writes
--- Only those that are not there: `written` has been asked in the same transaction.
-insert into write (thread_no, ns, checkpoint_id, task_id, idx, channel, task_path, run_no, epoch, node)
-values (:thread_no, :ns, :checkpoint_id, :task_id, :idx, :channel, :task_path, :run_no, :epoch, :node);
+-- name: keyed_on
+select c.seq, c.body, k.body as key_body from checkpoint c
+  join checkpoint k on k.thread_no = c.thread_no and k.seq = c.key_seq
+ where c.thread_no = :thread_no and c.seq > :seq and c.key_seq = :seq;
 
--- name: set_writes
--- Special writes (errors, questions, answers) have one slot each per task; the newest counts.
-insert or replace into write (thread_no, ns, checkpoint_id, task_id, idx, channel, task_path, run_no, epoch, node)
-values (:thread_no, :ns, :checkpoint_id, :task_id, :idx, :channel, :task_path, :run_no, :epoch, :node);
+-- name: set_body
+update checkpoint set key_seq = null, body = :body where thread_no = :thread_no and seq = :seq;
 
--- name: drop_writes
+-- name: adopt_writes
+-- Writes that landed before their checkpoint.
+update write set place = :seq where thread_no = :thread_no and ns = :ns and place = :checkpoint_id;
+
+-- name: get_writes
+-- Of one task, by every run that wrote for it.
+select ns, place, task_id, run_no, body from write
+ where thread_no = :thread_no and ns = :ns and place = :place and task_id = :task_id;
+
+-- name: set_write
+insert or replace into write (thread_no, ns, place, task_id, run_no, body)
+values (:thread_no, :ns, :place, :task_id, :run_no, :body);
+
+-- name: drop_write
 delete from write
- where thread_no = :thread_no and ns = :ns and checkpoint_id = :checkpoint_id and task_id = :task_id
-   and idx in (select value from json_each(:idxs));
+ where thread_no = :thread_no and ns = :ns and place = :place and task_id = :task_id and run_no = :run_no;
 
 -- name: drop_foreign_writes
 -- Input that another run left at a checkpoint which it then never moved on from.
 delete from write
- where thread_no = :thread_no and ns = :ns and checkpoint_id = :checkpoint_id and task_id = :task_id
-   and run_no is not :run_no;
+ where thread_no = :thread_no and ns = :ns and place = :place and task_id = :task_id and run_no != :run_no;
 
 -- name: drop_input
 delete from write
- where thread_no = :thread_no and ns = '' and checkpoint_id = :checkpoint_id and run_no = :run_no
-   and task_id in (select value from json_each(:tasks));
-
--- name: written
-select idx, channel, node from write
- where thread_no = :thread_no and ns = :ns and checkpoint_id = :checkpoint_id and task_id = :task_id and idx >= 0;
+ where thread_no = :thread_no and ns = '' and place = :place and run_no = :run_no and task_id in (:null_task, :input_task);
 
 -- name: find_head
--- The newest by the store's own order.
-select checkpoint_id from checkpoint where thread_no = :thread_no and ns = :ns order by seq desc limit 1;
+-- The newest by the store's own order; it is always a tip.
+select c.seq, c.checkpoint_id from checkpoint c
+ where c.thread_no = :thread_no
+   and c.seq = (select max(h.seq) from head h where h.thread_no = :thread_no and h.ns = :ns);
 
 -- name: find_seq
 select max(seq) as seq from checkpoint where thread_no = :thread_no and checkpoint_id = :checkpoint_id;
 
 -- name: newest_checkpoint
 {checkpoint_record}
- where c.thread_no = :thread_no and c.ns = :ns order by c.seq desc limit 1;
+ where c.thread_no = :thread_no
+   and c.seq = (select max(h.seq) from head h where h.thread_no = :thread_no and h.ns = :ns);
 
 -- name: list_heads
 {checkpoint_record}
  where c.thread_no = :thread_no
-   and c.seq in (select max(seq) from checkpoint n where n.thread_no = :thread_no group by n.ns)
+   and c.seq in (select max(h.seq) from head h where h.thread_no = :thread_no group by h.ns)
  order by c.seq desc;
 
 -- name: one_checkpoint
@@ -89,73 +125,67 @@ select max(seq) as seq from checkpoint where thread_no = :thread_no and checkpoi
  where c.thread_no = :thread_no and c.ns = :ns and c.checkpoint_id = :checkpoint_id;
 
 -- name: list_checkpoints
--- Of all threads.
+-- Of all threads, the newest thread first.
 {checkpoint_record}
  where (:owner is null or t.owner = :owner) and (:ns is null or c.ns = :ns)
-   and (:checkpoint_id is null or c.checkpoint_id = :checkpoint_id) and (:below is null or c.seq < :below)
- order by c.seq desc limit :limit;
+   and (:checkpoint_id is null or c.checkpoint_id = :checkpoint_id)
+   and (:below is null or (c.thread_no, c.seq) < (:below >> 32, :below & 0xffffffff))
+ order by c.thread_no desc, c.seq desc limit :limit;
 
 -- name: list_thread_checkpoints
--- Apart from the above, so that one thread's history is found by its index.
 {checkpoint_record}
  where c.thread_no = :thread_no and (:ns is null or c.ns = :ns)
-   and (:checkpoint_id is null or c.checkpoint_id = :checkpoint_id) and (:below is null or c.seq < :below)
+   and (:checkpoint_id is null or c.checkpoint_id = :checkpoint_id)
+   and c.seq < coalesce(:below & 0xffffffff, 0x100000000)
  order by c.seq desc limit :limit;
 
 -- name: writes_of
--- In the order in which a superstep applies them; several checkpoints of one thread at once.
-select ns, checkpoint_id, task_id, idx, channel, node from write
+-- Of several checkpoints of one thread at once.
+select ns, place, task_id, run_no, body from write
  where thread_no = :thread_no
-   and (ns, checkpoint_id) in (select json_extract(j.value, '$[0]'), json_extract(j.value, '$[1]') from json_each(:keys) j)
- order by task_path, task_id, idx;
+   and (ns, place) in (select json_extract(j.value, '$[0]'), json_extract(j.value, '$[1]') from json_each(:keys) j);
 
 -- name: ancestors
 -- The checkpoint itself, then parent after parent; not by id or seq, which a fork would mislead.
-with recursive chain (depth, checkpoint_id, parent_id, body) as (
-    select 0, checkpoint_id, parent_id, body from checkpoint
-     where thread_no = :thread_no and ns = :ns and checkpoint_id = :checkpoint_id
+with recursive chain (depth, seq, parent, key_seq, body) as (
+    select 0, seq, parent, key_seq, body from checkpoint where thread_no = :thread_no and seq = :seq
     union all
-    select chain.depth + 1, c.checkpoint_id, c.parent_id, c.body
-      from chain cross join checkpoint c
-        on c.thread_no = :thread_no and c.ns = :ns and c.checkpoint_id = chain.parent_id
+    select chain.depth + 1, c.seq, c.parent, c.key_seq, c.body
+      from chain cross join checkpoint c on c.thread_no = :thread_no and c.seq = chain.parent
      where chain.depth < :limit)
-select checkpoint_id, parent_id, body from chain order by depth;
-
--- name: channel_writes
-select checkpoint_id, task_id, idx, channel, node from write
- where thread_no = :thread_no and ns = :ns and channel in (select value from json_each(:channels))
-   and checkpoint_id in (select value from json_each(:ids))
- order by task_path, task_id, idx;
+select chain.seq, chain.parent, chain.body, k.body as key_body
+  from chain left join checkpoint k on k.thread_no = :thread_no and k.seq = chain.key_seq
+ order by chain.depth;
 
 -- name: skeletons
 -- All that pruning needs to know of a thread's checkpoints, oldest first.
-select seq, ns, checkpoint_id, parent_id, run_no, run_ref, body, metadata from checkpoint
- where thread_no = :thread_no order by seq;
+select c.seq, c.ns, c.checkpoint_id, c.parent, c.run_no, c.run_ref, c.key_seq, c.body, k.body as key_body
+  from checkpoint c left join checkpoint k on k.thread_no = c.thread_no and k.seq = c.key_seq
+ where c.thread_no = :thread_no order by c.seq;
 
--- name: drop_checkpoints
-delete from checkpoint where thread_no = :thread_no and ns = :ns and checkpoint_id = :checkpoint_id;
+-- name: drop_checkpoint
+delete from checkpoint where thread_no = :thread_no and seq = :seq;
 
 -- name: drop_checkpoint_writes
-delete from write where thread_no = :thread_no and ns = :ns and checkpoint_id = :checkpoint_id;
+delete from write where thread_no = :thread_no and ns = :ns and place = :seq;
 
--- name: add_heads
-insert into head (thread_no, ns, branch, checkpoint_id) values (:thread_no, :ns, :branch, :checkpoint_id);
+-- name: lose_parents
+-- These go: from now on their children know them by id only.
+update checkpoint set parent = (select p.checkpoint_id from checkpoint p
+                                 where p.thread_no = :thread_no and p.seq = checkpoint.parent)
+ where thread_no = :thread_no and parent in (select value from json_each(:seqs));
 
--- name: nodes_of_writes
-select node from write where thread_no = :thread_no;
+-- name: all_writes
+select ns, place, task_id, run_no, body from write where thread_no = :thread_no;
 
--- name: digests
-select digest from item where thread_no = :thread_no;
-
--- name: drop_items
-delete from item where thread_no = :thread_no and digest = :digest;
+-- name: specs_of
+select spec from run where thread_no = :thread_no;
 
 -- name: threads_of_runs
 -- Runs of ours by their row, those of a saver used alone by what its metadata says.
 select t.thread_no, t.owner, t.thread_id, t.graph, t.state, t.created_at, t.updated_at from thread t
  where (:owner is null or t.owner = :owner)
-   and t.thread_no in (select c.thread_no from run r join checkpoint c on c.run_no = r.run_no
-                        where r.run_id in (select value from json_each(:run_ids))
+   and t.thread_no in (select thread_no from run where run_id in (select value from json_each(:run_ids))
                         union
                        select thread_no from checkpoint where run_ref in (select value from json_each(:run_ids)));
 

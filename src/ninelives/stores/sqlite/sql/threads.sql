@@ -9,8 +9,10 @@ select thread_id from thread where owner = :owner and state = 'open' order by up
 -- name: list_threads
 select owner, thread_id, graph, state, created_at, updated_at, thread_no,
        (select count(*) from checkpoint c where c.thread_no = t.thread_no) as checkpoints,
-       (select coalesce(sum(length(frame)), 0) from item i where i.thread_no = t.thread_no)
-     + (select coalesce(sum(length(body) + length(metadata)), 0) from checkpoint c where c.thread_no = t.thread_no)
+       (select coalesce(sum(length(frame)), 0) from pack p
+         where p.pack_no between t.thread_no << 32 and t.thread_no << 32 | 0xffffffff)
+     + (select coalesce(sum(length(body)), 0) from checkpoint c where c.thread_no = t.thread_no)
+     + (select coalesce(sum(length(body)), 0) from write w where w.thread_no = t.thread_no)
        as bytes
   from thread t
  where (:owner is null or owner = :owner) and state != 'erased'
@@ -28,9 +30,6 @@ update thread set graph = :graph where thread_no = :thread_no and graph = '';
 -- name: set_thread_state
 update thread set state = :state, updated_at = now_s() where thread_no = :thread_no;
 
--- name: touch_thread
-update thread set updated_at = now_s() where thread_no = :thread_no;
-
 -- name: any_checkpoint
 select 1 as ok from checkpoint where thread_no = :thread_no limit 1;
 
@@ -43,8 +42,8 @@ delete from head where thread_no = :thread_no;
 -- name: erase_write
 delete from write where thread_no = :thread_no;
 
--- name: erase_item
-delete from item where thread_no = :thread_no;
+-- name: erase_pack
+delete from pack where pack_no between :thread_no << 32 and :thread_no << 32 | 0xffffffff;
 
 -- name: erase_interrupt
 delete from interrupt where thread_no = :thread_no;
@@ -74,18 +73,33 @@ delete from run where thread_no = :thread_no and key is null;
 update run set spec = :spec, cause = 'its thread was erased', status = 'cancelled', last_checkpoint = null
  where thread_no = :thread_no;
 
--- name: copy_item
-insert into item (thread_no, digest, frame) select :target, digest, frame from item where thread_no = :source;
+-- name: copy_pack
+insert into pack (pack_no, items, bytes, frame)
+select (:target << 32) | (pack_no & 0xffffffff), items, bytes, frame from pack
+ where pack_no between :source << 32 and :source << 32 | 0xffffffff;
 
 -- name: copy_checkpoint
-insert into checkpoint (thread_no, ns, checkpoint_id, parent_id, run_ref, graph_fp, source, body, metadata, created_at)
-select :target, ns, checkpoint_id, parent_id, run_ref, graph_fp, source, body, metadata, created_at
+-- Behind the numbers that the target has given already.
+insert into checkpoint (thread_no, seq, ns, checkpoint_id, parent, run_ref, key_seq, body, created_at)
+select :target, seq + :shift, ns, checkpoint_id,
+       case typeof(parent) when 'integer' then parent + :shift else parent end,
+       run_ref, key_seq + :shift, body, created_at
   from checkpoint where thread_no = :source order by seq;
 
 -- name: copy_write
-insert into write (thread_no, ns, checkpoint_id, task_id, idx, channel, task_path, node)
-select :target, ns, checkpoint_id, task_id, idx, channel, task_path, node from write where thread_no = :source;
+insert into write (thread_no, ns, place, task_id, run_no, body)
+select :target, ns, case typeof(place) when 'integer' then place + :shift else place end, task_id, run_no, body
+  from write where thread_no = :source;
 
 -- name: copy_head
-insert into head (thread_no, ns, branch, checkpoint_id)
-select :target, ns, branch, checkpoint_id from head where thread_no = :source;
+insert into head (thread_no, ns, seq) select :target, ns, seq + :shift from head where thread_no = :source;
+
+-- name: copy_counters
+update thread set item_next = o.item_next, event_next = o.event_next + :shift,
+                  items_by = null
+  from (select item_next, event_next from thread where thread_no = :source) o
+ where thread.thread_no = :target;
+
+-- name: forget_items
+-- Numbers go on; what processes remember of the thread is no longer true.
+update thread set items_by = null, item_next = item_next + 1 where thread_no = :thread_no;

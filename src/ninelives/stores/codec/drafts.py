@@ -1,0 +1,347 @@
+"""
+A channel's value on its way into the store: which of it is there already, and what is new.
+
+Drafting happens before the transaction, against what this process remembers of the thread (`memory.py`). Numbers are
+given within it (`Intake`), because only there it is certain which come next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ninelives.stores.codec.encoding import encode
+from ninelives.stores.codec.frames import Frames
+from ninelives.stores.codec.memory import (
+    ENCODED_AGAIN,
+    DictHead,
+    Held,
+    ListHead,
+    Memory,
+    Place,
+    same_beginning,
+)
+from ninelives.stores.codec.nodes import Form, Runs, read_node, unwrapped, write_node
+from ninelives.stores.codec.packs import BASE_BYTES_MIN, CHAIN_MAX, Entry, plain_size
+from ninelives.stores.codec.types import TypeRegistry
+
+INLINE_MAX = 40
+"""Bytes of a frame that is kept in its node."""
+NODE_MAX = 256
+"""Bytes of a node that is kept in its checkpoint; a longer one is an item of its own."""
+WHOLE_MAX = 512
+"""Bytes of a dict's frame that is not worth an item per entry."""
+_SCALARS = (type(None), bool, int, float)
+
+
+@dataclass(slots=True)
+class New:
+    """Content that may not be in the store yet. `held`: the object that stands for it, as it looked when encoded."""
+
+    frame: bytes
+    digest: bytes
+    held: Held | None = None
+    delta: Entry | None = None
+
+
+Piece = int | New
+"""The number of an item that is stored, or a new one."""
+
+
+@dataclass(slots=True)
+class Draft:
+    """
+    One value, drafted.
+
+    Attributes:
+        pieces: what it is made of, but for the first `kept` of `head`.
+        keys: of a dict, the item that lists its keys.
+    """
+
+    form: Form
+    wrapper: int = 0
+    value: Any = None
+    pieces: list[Piece] = field(default_factory=list)
+    keys: Piece | None = None
+    frame: bytes = b""
+    head: ListHead | None = None
+    changed: list[str] = field(default_factory=list)
+    """Paths of objects that were changed in place since they were stored."""
+
+
+class Drafter:
+    """
+    Drafts the values of one act.
+
+    Args:
+        memory: of the thread, or None; held by its lock meanwhile.
+        trusting: an object that looks as it did is not encoded again (`fidelity="strict"` does not trust).
+    """
+
+    def __init__(
+        self, types: TypeRegistry, frames: Frames, memory: Memory | None, *, ns: str, trusting: bool = True
+    ) -> None:
+        self.types, self.frames, self.memory, self.ns, self.trusting = types, frames, memory, ns, trusting
+
+    def draft(self, channel: str, value: Any, path: str) -> Draft:
+        wrapper, inner = unwrapped(value)
+        place = (self.ns, channel)
+        if type(inner) is list and _is_worth_items(inner):
+            draft = self._list(place, inner, path)
+        elif type(inner) is dict and _has_plain_keys(inner):
+            draft = self._dict(place, inner, path)
+        else:
+            wrapper, draft = 0, self._whole(place, value, path)
+        draft.wrapper = wrapper
+        return draft
+
+    # -- a value as one item --------------------------------------------------------------------------------------
+
+    def _whole(self, place: Place, value: Any, path: str) -> Draft:
+        if (known := self._known(value)) is not None:
+            return Draft(Form.VALUE, value=value, pieces=[known.number])
+        frame = encode(value, self.types, path=path)
+        if len(frame) <= INLINE_MAX:
+            return Draft(Form.INLINE, value=value, frame=frame)
+        return Draft(Form.VALUE, value=value, pieces=[self._new(value, frame, self._head(place, Held))])
+
+    def _known(self, value: Any) -> Held | None:
+        """Only of what cannot be changed: all else is encoded again where it stands alone."""
+        if self.memory is None or type(value) not in (str, bytes):
+            return None
+        return self.memory.find(value)
+
+    def _new(self, value: Any, frame: bytes, base: Held | None = None) -> Piece:
+        digest = self.frames.digest(frame)
+        held = Held(0, value, digest=digest, size=len(frame))
+        if self.memory and (number := self.memory.numbers.get(digest)) is not None:
+            held.number = number
+            self.memory.hold(held)
+            return number
+        return New(frame, digest, held, self._delta(frame, base))
+
+    def _delta(self, frame: bytes, base: Held | None) -> Entry | None:
+        """The difference from what stood there before, if it is much shorter."""
+        if base is None or base.digest is None or min(len(frame), base.size) < BASE_BYTES_MIN:
+            return None
+        before = encode(base.value, self.types)
+        if self.frames.digest(before) != base.digest:
+            return None
+        return difference(frame, base.number, before, self.memory, self.frames)
+
+    def _head(self, place: Place, kind: type[Any]) -> Any:
+        head = self.memory.heads.get(place) if self.memory else None
+        return head if isinstance(head, kind) else None
+
+    # -- a list: an item per element --------------------------------------------------------------------------------
+
+    def _list(self, place: Place, values: list[Any], path: str) -> Draft:
+        head: ListHead | None = self._head(place, ListHead) if self.trusting else None
+        same = same_beginning(head.values, values) if head else 0
+        if head and same < len(head.values):
+            head = None
+        draft = Draft(Form.LIST, value=values, head=head)
+        newest = max(0, len(values) - ENCODED_AGAIN)
+        if head and (changed := [i for i in range(min(newest, same), same) if self._is_changed(values[i])]):
+            draft.head, draft.changed = None, [f"{path}[{i}]" for i in changed]
+        for i in range(len(head.values) if draft.head and head else 0, len(values)):
+            draft.pieces.append(self._element(values[i], f"{path}[{i}]", draft, trusted=i < newest))
+        return draft
+
+    def _is_changed(self, value: Any) -> bool:
+        """Whether an object that stands for an item would not make the same bytes any more."""
+        memory = self.memory
+        held = memory.by_id.get(id(value)) if memory else None
+        if memory is None or held is None:
+            return True
+        if held.live is None:
+            return False
+        digest = self.frames.digest(encode(value, self.types))
+        if held.digest is None:  # loaded, and never encoded here: this is the first look at its bytes
+            if held.intact:
+                held.digest = digest
+                memory.numbers[digest] = held.number
+                return False
+        elif digest == held.digest:
+            return False
+        memory.forget(held)
+        return True
+
+    def _element(self, value: Any, path: str, draft: Draft, *, trusted: bool) -> Piece:
+        memory = self.memory
+        held = memory.by_id.get(id(value)) if memory and self.trusting else None
+        if held is not None and memory is not None:
+            if held.live is None or (trusted and held.intact) or (not trusted and not self._is_changed(value)):
+                return held.number
+            memory.forget(held)
+            draft.changed.append(path)
+            return self._new(value, encode(value, self.types, path=path), None)
+        return self._new(value, encode(value, self.types, path=path))
+
+    # -- a dict: an item per entry ------------------------------------------------------------------------------------
+
+    def _dict(self, place: Place, value: dict[str, Any], path: str) -> Draft:
+        head: DictHead | None = self._head(place, DictHead)
+        if head is None:
+            frame = encode(value, self.types, path=path)
+            if len(frame) <= INLINE_MAX:
+                return Draft(Form.INLINE, value=value, frame=frame)
+            if len(frame) <= WHOLE_MAX:
+                return Draft(Form.VALUE, value=value, pieces=[self._new(value, frame, self._head(place, Held))])
+        draft = Draft(Form.DICT, value=value)
+        if head and head.keys.value == [*value]:
+            draft.keys = head.keys.number
+        else:
+            keys = [*value]
+            draft.keys = self._new(keys, encode(keys, self.types, path=path), head.keys if head else None)
+        for key, member in value.items():
+            draft.pieces.append(self._entry(head.entries.get(key) if head else None, member, f"{path}.{key}", draft))
+        return draft
+
+    def _entry(self, before: Held | None, value: Any, path: str, draft: Draft) -> Piece:
+        if before is not None and before.value is value:
+            if before.live is None or (self.trusting and before.size > BASE_BYTES_MIN and before.intact):
+                return before.number
+            frame = encode(value, self.types, path=path)
+            if self.frames.digest(frame) == before.digest:
+                return before.number
+            draft.changed.append(path)
+            return self._new(value, frame)
+        if (known := self._known(value)) is not None:
+            return known.number
+        return self._new(value, encode(value, self.types, path=path), before)
+
+
+def _is_worth_items(values: list[Any]) -> bool:
+    """Long rows of numbers and short words are one value: an item each would cost more than they do."""
+    return bool(values) and not (_is_small(values[0]) and _is_small(values[-1]))
+
+
+def _is_small(value: Any) -> bool:
+    return type(value) in _SCALARS or (type(value) is str and len(value) < 64)
+
+
+def _has_plain_keys(value: Mapping[Any, Any]) -> bool:
+    return bool(value) and all(type(key) is str for key in value)
+
+
+# -- in the transaction ---------------------------------------------------------------------------------------------
+
+
+class Intake:
+    """Gives numbers to what is new, from the thread's next free one on, and makes nodes of drafts."""
+
+    def __init__(self, first: int, memory: Memory | None, frames: Frames) -> None:
+        self.first, self.memory, self.frames = first, memory, frames
+        self.entries: list[Entry] = []
+        self.held: list[Held] = []
+        self._given: dict[bytes, int] = {}
+        self._far_nodes: list[tuple[Place, Held]] = []
+        self._heads: list[tuple[Place, Draft, list[int], int | None, Runs | None]] = []
+
+    @property
+    def next(self) -> int:
+        return self.first + len(self.entries)
+
+    def node(self, draft: Draft, place: Place | None) -> bytes:
+        """
+        Args:
+            place: where the value will be looked for when the next one is drafted; None for a task's write.
+        """
+        if draft.form is Form.INLINE:
+            return write_node(draft.form, draft.wrapper, draft.frame)
+        keys = None if draft.keys is None else self._number(draft.keys)
+        numbers = [*map(self._number, draft.pieces)]
+        runs = (draft.head.runs if draft.head else Runs()).add([*([] if keys is None else [keys]), *numbers])
+        if place is not None:
+            self._heads.append((place, draft, numbers, keys, runs))
+        node = write_node(draft.form, draft.wrapper, runs.written())
+        return node if len(node) <= NODE_MAX else self._far(node, place)
+
+    def _far(self, node: bytes, place: Place | None) -> bytes:
+        """A long node, as the difference from the one before where there is one."""
+        digest = self.frames.digest(node)
+        known = self._lookup(digest)
+        if known is not None:
+            return write_node(Form.FAR, 0, Runs().add([known]).written())
+        before = self.memory.far.get(place) if self.memory and place else None
+        delta = before and difference(node, before.number, before.value, self.memory, self.frames)
+        number = self._give(digest, delta or Entry(node))
+        if place:
+            self._far_nodes.append((place, Held(number, node, digest=digest, size=len(node), raw=True)))
+        return write_node(Form.FAR, 0, Runs().add([number]).written())
+
+    def _number(self, piece: Piece) -> int:
+        if isinstance(piece, int):
+            return piece
+        known = self._lookup(piece.digest)
+        if known is None:
+            known = self._give(piece.digest, piece.delta or Entry(piece.frame))
+        if piece.held is not None:
+            piece.held.number = known
+            self.held.append(piece.held)
+        return known
+
+    def _lookup(self, digest: bytes) -> int | None:
+        number = self._given.get(digest)
+        return self.memory.numbers.get(digest) if number is None and self.memory else number
+
+    def _give(self, digest: bytes, entry: Entry) -> int:
+        number = self._given[digest] = self.next
+        self.entries.append(entry)
+        return number
+
+    def gave(self, node: bytes) -> bool:
+        """Whether the node names items that are not in the store yet."""
+        return any(number >= self.first for number in read_node(node).numbers)
+
+    @property
+    def bytes(self) -> int:
+        return plain_size(self.entries)
+
+    def remember(self, memory: Memory, stamp: tuple[int, str | None]) -> None:
+        """What this act has stored; called when its statements have run. Taken back, it leaves another stamp."""
+        memory.stamp = stamp
+        for number, entry in enumerate(self.entries, self.first):
+            if entry.bases:
+                memory.rests[number] = entry.bases
+        for held in self.held:
+            memory.hold(held)
+        for place, held in self._far_nodes:
+            memory.hold_far(place, held)
+        for place, draft, numbers, keys, runs in self._heads:
+            if (head := _head_of(memory, draft, numbers, keys, runs)) is not None:
+                memory.heads[place] = head
+            else:
+                memory.heads.pop(place, None)
+
+
+def _head_of(
+    memory: Memory, draft: Draft, numbers: Sequence[int], keys: int | None, runs: Runs | None
+) -> ListHead | DictHead | Held | None:
+    if draft.form is Form.LIST:
+        assert runs is not None
+        before = draft.head.numbers if draft.head else []
+        return ListHead([*draft.value], [*before, *numbers], runs)
+    if draft.form is Form.DICT:
+        entries = dict(_entries(memory, draft.value, numbers))
+        held = memory.by_number.get(keys) if keys is not None else None
+        return DictHead(held, entries) if held and len(entries) == len(draft.value) else None
+    return memory.by_number.get(numbers[0])
+
+
+def _entries(memory: Memory, value: Mapping[str, Any], numbers: Sequence[int]) -> Iterator[tuple[str, Held]]:
+    for (key, member), number in zip(value.items(), numbers, strict=True):
+        held = memory.by_number.get(number)
+        if held is not None and (held.value is member or held.live is None):
+            yield key, held
+
+
+def difference(data: bytes, base: int, before: bytes, memory: Memory | None, frames: Frames) -> Entry | None:
+    """The bytes as their difference from those of another item, if that is much shorter and its chain not too long."""
+    rests = memory.rests.get(base, ()) if memory else ()
+    if len(rests) >= CHAIN_MAX - 1 or len(before) < len(data) // 4:
+        return None
+    sealed = frames.seal(data, base=before, dense=True)
+    return Entry(sealed, (base, *rests)) if len(sealed) < len(data) // 4 else None

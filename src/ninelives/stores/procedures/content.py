@@ -1,0 +1,270 @@
+"""Items going into a thread and coming out of it, for every act that stores values: state, runs, retention."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any, TypeAlias, TypeVar
+
+from ninelives.errors import StoreCorruptError
+from ninelives.store import Act, Query, Row, Steps
+from ninelives.stores import codec
+from ninelives.stores.codec.drafts import Drafter, Intake
+from ninelives.stores.codec.memory import DictHead, Held, ListHead, Memory, Place
+from ninelives.stores.codec.nodes import Form, Node, Runs, read_node, wrapped
+from ninelives.stores.codec.packs import (
+    BASE_BYTES_MIN,
+    CHAIN_MAX,
+    CROWD_BYTES,
+    PACK_BYTES,
+    Entry,
+    content,
+    plain_size,
+    read_pack,
+    write_pack,
+)
+from ninelives.stores.procedures.base import Procedures, as_json
+
+T = TypeVar("T")
+
+NEAR = 16
+"""Numbers that lie no further apart are asked for as one range."""
+
+ThreadKey: TypeAlias = tuple[str, str]
+"""Owner and id: what a process remembers is found by it."""
+
+
+class Contents:
+    """
+    Items that were read, as bytes and as objects.
+
+    An object is given out once for one checkpoint: where an item occurs twice, the second is built anew, so that
+    changing one does not change the other.
+
+    Args:
+        shared: objects that may be given out again.
+    """
+
+    def __init__(self, acts: Procedures, shared: Mapping[int, Held]) -> None:
+        self._acts, self._shared = acts, shared
+        self.entries: dict[int, Entry | None] = {}
+        self.fresh: dict[int, tuple[Any, bytes]] = {}
+        """What was built now: the object, and its frame."""
+
+    def frame(self, number: int) -> bytes:
+        if number in self.entries or number not in self._shared:
+            return content(number, self.entries, self._acts.frames)
+        held = self._shared[number]
+        return held.value if held.raw else codec.encode(held.value, self._acts.types)
+
+    def take(self, number: int, used: set[int], path: str) -> Any:
+        if number not in used:
+            used.add(number)
+            if number in self._shared:
+                return self._shared[number].value
+            if number in self.fresh:
+                return self.fresh[number][0]
+            frame = self.frame(number)
+            value = codec.decode(frame, self._acts.types, path=path)
+            self.fresh[number] = (value, frame)
+            return value
+        return codec.decode(self.frame(number), self._acts.types, path=path)
+
+    def join(self, data: bytes, used: set[int], path: str) -> Any:
+        """
+        Raises:
+            StoreCorruptError: an item is missing or damaged; says where.
+            UnknownTypeError: a class that is not allowed here; with the path.
+        """
+        try:
+            node = self.node(data)
+            return wrapped(node.wrapper, self._inner(node, used, path))
+        except StoreCorruptError as error:
+            raise StoreCorruptError(f"{path}: {error}") from None
+
+    def _inner(self, node: Node, used: set[int], path: str) -> Any:
+        if node.form is Form.INLINE:
+            return codec.decode(node.frame, self._acts.types, path=path)
+        if node.form is Form.VALUE:
+            return self.take(node.numbers[0], used, path)
+        if node.form is Form.LIST:
+            return [self.take(number, used, f"{path}[{i}]") for i, number in enumerate(node.numbers)]
+        keys = self.take(node.numbers[0], set(), path)
+        if type(keys) is not list or len(keys) != len(node.numbers) - 1:
+            raise StoreCorruptError("a dict has not as many keys as entries.")
+        entries = zip(keys, node.numbers[1:], strict=True)
+        return {key: self.take(number, used, f"{path}.{key}") for key, number in entries}
+
+    def node(self, data: bytes) -> Node:
+        """The node, looked up where it is an item of its own."""
+        node = read_node(data)
+        return read_node(self.frame(node.numbers[0])) if node.form is Form.FAR else node
+
+
+class ContentActs(Procedures):
+    # -- in -----------------------------------------------------------------------------------------------------------
+
+    def drafter(self, memory: Memory | None, ns: str) -> Drafter:
+        return Drafter(self.types, self.frames, memory, ns=ns, trusting=self.trusting)
+
+    def add_items(self, row: Row, intake: Intake) -> Steps[None]:
+        """What an act brings, as one small pack; when many lie about, they are packed anew."""
+        if intake.entries:
+            yield self.add_pack(row["thread_no"], intake.first, intake.entries)
+            if row["items_loose"] + intake.bytes >= CROWD_BYTES:
+                yield from self.pack_anew(row["thread_no"])
+
+    def add_pack(self, thread_no: int, first: int, entries: Sequence[Entry | None], *, dense: bool = False) -> Query:
+        pack = {"first": first, "items": len(entries), "bytes": plain_size(entries)}
+        frame = write_pack(entries, self.frames, dense=dense)
+        return Query("add_pack", {"thread_no": thread_no, **pack, "frame": frame})
+
+    def pack_anew(self, thread_no: int) -> Steps[None]:
+        """Neighbouring small packs become larger ones; the numbers in them stay."""
+        rows = yield Query("list_packs", {"thread_no": thread_no})
+        for group in neighbours(rows):
+            first, last = group[0]["first"], group[-1]["first"] + group[-1]["items"] - 1
+            stored = yield Query("get_packs", {"thread_no": thread_no, "ranges": as_json([[first, last]])})
+            entries: list[Entry | None] = [None] * (last - first + 1)
+            for row in stored:
+                place = row["first"] - first
+                entries[place : place + row["items"]] = read_pack(row["frame"], row["items"], self.frames)
+            yield Query("drop_packs", many=[{"thread_no": thread_no, "first": row["first"]} for row in group])
+            yield self.add_pack(thread_no, first, entries, dense=True)
+
+    def set_counters(self, row: Row, intake: Intake, *, event_next: int = 0) -> Query:
+        """Whoever finds other counters than it remembers knows that somebody else has stored items since."""
+        by = self.token if intake.entries else row["items_by"]
+        loose = row["items_loose"] + intake.bytes
+        counters = {"item_next": intake.next, "items_by": by, "event_next": event_next}
+        counters["items_loose"] = 0 if intake.entries and loose >= CROWD_BYTES else loose
+        return Query("set_counters", {"thread_no": row["thread_no"], **counters})
+
+    def remember(self, memory: Memory, row: Row, intake: Intake) -> None:
+        """Called when all statements of an act have run; one that is taken back leaves other counters in the store."""
+        with memory.lock:
+            intake.remember(memory, (intake.next, self.token if intake.entries else row["items_by"]))
+
+    def remembering(self, key: ThreadKey, act: Act[T]) -> Act[T]:
+        """An act that ends with `remember`; should it be taken back then, nothing is known of the thread."""
+        act.undo = partial(self.memories.drop, key)
+        return act
+
+    def current(self, key: ThreadKey, row: Row) -> Memory | None:
+        """What this process remembers of a thread, if it is true."""
+        memory = self.memories.get(key)
+        return memory if memory is not None and memory.stamp == (row["item_next"], row["items_by"]) else None
+
+    # -- out ----------------------------------------------------------------------------------------------------------
+
+    def contents(self, thread_no: int, nodes: Iterable[bytes], memory: Memory | None = None) -> Steps[Contents]:
+        """
+        All that the nodes are made of, in three statements at most: long nodes, items, and the bases of those.
+
+        Args:
+            memory: gives objects that may be given out again.
+        """
+        read = [read_node(node) for node in nodes]
+        far = {node.numbers[0] for node in read if node.form is Form.FAR}
+        found = Contents(self, memory.usable([*far]) if memory and far else {})
+        yield from self._fetch(thread_no, found, far)
+        near = [read_node(found.frame(number)) for number in far] + [n for n in read if n.form is not Form.FAR]
+        numbers = [*dict.fromkeys(number for node in near for number in node.numbers)]
+        shared = memory.usable([*numbers, *far]) if memory else {}
+        whole = Contents(self, shared)
+        whole.entries = found.entries
+        yield from self._fetch(thread_no, whole, {number for number in numbers if number not in shared})
+        return whole
+
+    def _fetch(self, thread_no: int, found: Contents, numbers: set[int]) -> Steps[None]:
+        """Read the packs that hold these items, and then those that hold their bases."""
+        for _ in range(CHAIN_MAX + 1):
+            numbers = numbers - found.entries.keys()
+            if not numbers:
+                return
+            rows = yield Query("get_packs", {"thread_no": thread_no, "ranges": as_json(ranges(sorted(numbers)))})
+            for row in rows:
+                entries = read_pack(row["frame"], row["items"], self.frames)
+                found.entries.update(zip(range(row["first"], row["first"] + row["items"]), entries, strict=True))
+            found.entries.update((number, None) for number in numbers - found.entries.keys())
+            stored = (found.entries[number] for number in numbers)
+            numbers = {base for entry in stored if entry for base in entry.bases}
+
+    def numbers(self, thread_no: int, nodes: Sequence[bytes]) -> Steps[set[int]]:
+        """Of all items that the nodes need, the nodes that are items included."""
+        read = [read_node(node) for node in nodes]
+        far = {node.numbers[0] for node in read if node.form is Form.FAR}
+        found = Contents(self, {})
+        yield from self._fetch(thread_no, found, far)
+        read += [read_node(found.frame(number)) for number in far]
+        return {number for node in read for number in node.numbers}
+
+    def digests(self, thread_no: int, nodes: Sequence[bytes]) -> Steps[dict[bytes, int]]:
+        """Which content is stored under which number, as far as these nodes tell."""
+        found = yield from self.contents(thread_no, nodes)
+        numbers = {number for data in nodes for node in (read_node(data), found.node(data)) for number in node.numbers}
+        return {self.frames.digest(found.frame(number)): number for number in numbers}
+
+    # -- remembering what was read ------------------------------------------------------------------------------------
+
+    def learn(
+        self, memory: Memory, ns: str, found: Contents, nodes: Mapping[str, bytes], values: Mapping[str, Any]
+    ) -> None:
+        """The objects that were given out stand for their items from now on."""
+        for number, (value, frame) in found.fresh.items():
+            if (entry := found.entries.get(number)) and entry.bases:
+                memory.rests[number] = entry.bases
+            memory.hold(Held(number, value, digest=None, size=len(frame)))
+        for channel, data in nodes.items():
+            self._learn_head(memory, (ns, channel), data, values[channel], found)
+
+    def _learn_head(self, memory: Memory, place: Place, data: bytes, value: Any, found: Contents) -> None:
+        near, node = read_node(data), found.node(data)
+        if near.form is Form.FAR:
+            plain = found.frame(near.numbers[0])
+            memory.hold_far(place, Held(near.numbers[0], plain, digest=None, size=len(plain), raw=True))
+        inner = value.value if node.wrapper else value
+        if node.form is Form.LIST:
+            memory.heads[place] = ListHead([*inner], [*node.numbers], Runs().add(node.numbers))
+        elif node.form is Form.DICT:
+            keys = memory.by_number.get(node.numbers[0])
+            entries = {key: memory.by_number.get(number) for key, number in zip(inner, node.numbers[1:], strict=True)}
+            held = {key: each for key, each in entries.items() if each is not None and each.value is inner[key]}
+            for each in held.values():
+                self._take_digest(memory, each, found)
+            if keys is not None and len(held) == len(inner):
+                memory.heads[place] = DictHead(keys, held)
+        elif node.form is Form.VALUE and (only := memory.by_number.get(node.numbers[0])) is not None:
+            self._take_digest(memory, only, found)
+            memory.heads[place] = only
+
+    def _take_digest(self, memory: Memory, held: Held, found: Contents) -> None:
+        """Needed where the next value may be stored as the difference from this one."""
+        if held.digest is None and held.size >= BASE_BYTES_MIN and held.number in found.fresh:
+            held.digest = self.frames.digest(found.fresh[held.number][1])
+            memory.numbers[held.digest] = held.number
+
+
+def neighbours(rows: Sequence[Row]) -> list[list[Row]]:
+    """Small packs that lie beside one another, in groups that make one pack each. One alone is no group."""
+    groups: list[list[Row]] = [[]]
+    size = 0
+    for row in rows:
+        if groups[-1] and (row["bytes"] >= PACK_BYTES or size >= PACK_BYTES):
+            groups.append([])
+            size = 0
+        if row["bytes"] < PACK_BYTES:
+            groups[-1].append(row)
+            size += row["bytes"]
+    return [group for group in groups if len(group) > 1]
+
+
+def ranges(numbers: Sequence[int]) -> list[list[int]]:
+    """Sorted numbers as `[first, last]` each, near ones together."""
+    found: list[list[int]] = []
+    for number in numbers:
+        if found and number - found[-1][1] <= NEAR:
+            found[-1][1] = number
+        else:
+            found.append([number, number])
+    return found
