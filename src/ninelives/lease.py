@@ -18,7 +18,7 @@ import threading
 import time
 import weakref
 from dataclasses import dataclass
-from uuid import uuid4
+from secrets import token_hex
 
 from ninelives.effects import acts_in_flight
 from ninelives.errors import LeaseLostError, StoreUnavailableError, WorkerLostError
@@ -118,7 +118,7 @@ class Keeper:
             self._former.append(self._worker.worker_id)
             self._worker = None
         self._leave_formers()
-        worker_id = uuid4().hex
+        worker_id = token_hex(8)
         self.store.hold_worker_lock(worker_id)
         asked = time.monotonic()
         try:

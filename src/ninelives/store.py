@@ -67,12 +67,14 @@ class Act(Generic[T_co]):
 
     Attributes:
         reads: it only reads.
+        frees: it forgets things, whose room may be given back.
         undo: called when its statements had run and were then taken back; not when one of them raised.
     """
 
     name: str
     steps: Steps[T_co]
     reads: bool = False
+    frees: bool = False
     undo: Callable[[], None] | None = None
 
 
@@ -81,15 +83,22 @@ def act(steps: Callable[Concatenate[S, P], Steps[T]]) -> Callable[Concatenate[S,
     return _named(steps, reads=False)
 
 
+def forgetting(steps: Callable[Concatenate[S, P], Steps[T]]) -> Callable[Concatenate[S, P], Act[T]]:
+    """As `act`, for one that frees room."""
+    return _named(steps, reads=False, frees=True)
+
+
 def reading(steps: Callable[Concatenate[S, P], Steps[T]]) -> Callable[Concatenate[S, P], Act[T]]:
     """As `act`, for one that only reads: it waits for no writer."""
     return _named(steps, reads=True)
 
 
-def _named(steps: Callable[Concatenate[S, P], Steps[T]], *, reads: bool) -> Callable[Concatenate[S, P], Act[T]]:
+def _named(
+    steps: Callable[Concatenate[S, P], Steps[T]], *, reads: bool, frees: bool = False
+) -> Callable[Concatenate[S, P], Act[T]]:
     @wraps(steps)
     def named(self: S, /, *args: P.args, **kwargs: P.kwargs) -> Act[T]:
-        return Act(steps.__name__.lstrip("_"), steps(self, *args, **kwargs), reads)
+        return Act(steps.__name__.lstrip("_"), steps(self, *args, **kwargs), reads, frees)
 
     return named
 

@@ -12,10 +12,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ninelives.stores.codec.encoding import encode
-from ninelives.stores.codec.frames import Frames
+from ninelives.stores.codec.frames import Frames, pack
 from ninelives.stores.codec.memory import (
     ENCODED_AGAIN,
     DictHead,
+    Head,
     Held,
     ListHead,
     Memory,
@@ -57,6 +58,7 @@ class Draft:
     Attributes:
         pieces: what it is made of, but for the first `kept` of `head`.
         keys: of a dict, the item that lists its keys.
+        far: the item that was its node before, as far as that was one.
     """
 
     form: Form
@@ -66,6 +68,7 @@ class Draft:
     keys: Piece | None = None
     frame: bytes = b""
     head: ListHead | None = None
+    far: Held | None = None
     changed: list[str] = field(default_factory=list)
     """Paths of objects that were changed in place since they were stored."""
 
@@ -128,7 +131,7 @@ class Drafter:
         before = encode(base.value, self.types)
         if self.frames.digest(before) != base.digest:
             return None
-        return difference(frame, base.number, before, self.memory, self.frames)
+        return difference(frame, base.number, before, self.memory)
 
     def _head(self, place: Place, kind: type[Any]) -> Any:
         head = self.memory.heads.get(place) if self.memory else None
@@ -137,11 +140,12 @@ class Drafter:
     # -- a list: an item per element --------------------------------------------------------------------------------
 
     def _list(self, place: Place, values: list[Any], path: str) -> Draft:
-        head: ListHead | None = self._head(place, ListHead) if self.trusting else None
+        before: ListHead | None = self._head(place, ListHead)
+        head = before if self.trusting else None
         same = same_beginning(head.values, values) if head else 0
         if head and same < len(head.values):
             head = None
-        draft = Draft(Form.LIST, value=values, head=head)
+        draft = Draft(Form.LIST, value=values, head=head, far=before.far if before else None)
         newest = max(0, len(values) - ENCODED_AGAIN)
         if head and (changed := [i for i in range(min(newest, same), same) if self._is_changed(values[i])]):
             draft.head, draft.changed = None, [f"{path}[{i}]" for i in changed]
@@ -189,7 +193,7 @@ class Drafter:
                 return Draft(Form.INLINE, value=value, frame=frame)
             if len(frame) <= WHOLE_MAX:
                 return Draft(Form.VALUE, value=value, pieces=[self._new(value, frame, self._head(place, Held))])
-        draft = Draft(Form.DICT, value=value)
+        draft = Draft(Form.DICT, value=value, far=head.far if head else None)
         if head and head.keys.value == [*value]:
             draft.keys = head.keys.number
         else:
@@ -237,8 +241,7 @@ class Intake:
         self.entries: list[Entry] = []
         self.held: list[Held] = []
         self._given: dict[bytes, int] = {}
-        self._far_nodes: list[tuple[Place, Held]] = []
-        self._heads: list[tuple[Place, Draft, list[int], int | None, Runs | None]] = []
+        self._heads: list[tuple[Place, Draft, list[int], int | None, Runs, Held | None]] = []
 
     @property
     def next(self) -> int:
@@ -253,24 +256,33 @@ class Intake:
             return write_node(draft.form, draft.wrapper, draft.frame)
         keys = None if draft.keys is None else self._number(draft.keys)
         numbers = [*map(self._number, draft.pieces)]
-        runs = (draft.head.runs if draft.head else Runs()).add([*([] if keys is None else [keys]), *numbers])
+        before = draft.head
+        runs = (before.runs if before else Runs()).add([*([] if keys is None else [keys]), *numbers])
+        far = before.far if before else None
+        node = self._written(draft, runs, far)
+        if len(node) > NODE_MAX:
+            whole = Runs().add([*before.numbers, *numbers]) if before else runs
+            far = self._far(write_node(draft.form, draft.wrapper, whole.written()), far or draft.far)
+            runs = Runs().add([far.number])
+            node = self._written(draft, runs, far)
         if place is not None:
-            self._heads.append((place, draft, numbers, keys, runs))
-        node = write_node(draft.form, draft.wrapper, runs.written())
-        return node if len(node) <= NODE_MAX else self._far(node, place)
+            self._heads.append((place, draft, numbers, keys, runs, far))
+        return node
 
-    def _far(self, node: bytes, place: Place | None) -> bytes:
-        """A long node, as the difference from the one before where there is one."""
+    def _written(self, draft: Draft, runs: Runs, far: Held | None) -> bytes:
+        form = draft.form if far is None else Form.MORE if draft.form is Form.LIST else Form.FAR
+        return write_node(form, draft.wrapper, runs.written())
+
+    def _far(self, node: bytes, before: Held | None) -> Held:
+        """A long node as an item, as the difference from the one before where there is one."""
         digest = self.frames.digest(node)
-        known = self._lookup(digest)
-        if known is not None:
-            return write_node(Form.FAR, 0, Runs().add([known]).written())
-        before = self.memory.far.get(place) if self.memory and place else None
-        delta = before and difference(node, before.number, before.value, self.memory, self.frames)
-        number = self._give(digest, delta or Entry(node))
-        if place:
-            self._far_nodes.append((place, Held(number, node, digest=digest, size=len(node), raw=True)))
-        return write_node(Form.FAR, 0, Runs().add([number]).written())
+        number = self._lookup(digest)
+        if number is None:
+            delta = before and difference(node, before.number, before.value, self.memory)
+            number = self._give(digest, delta or Entry(node))
+        held = Held(number, node, digest=digest, size=len(node), raw=True)
+        self.held.append(held)
+        return held
 
     def _number(self, piece: Piece) -> int:
         if isinstance(piece, int):
@@ -308,26 +320,23 @@ class Intake:
                 memory.rests[number] = entry.bases
         for held in self.held:
             memory.hold(held)
-        for place, held in self._far_nodes:
-            memory.hold_far(place, held)
-        for place, draft, numbers, keys, runs in self._heads:
-            if (head := _head_of(memory, draft, numbers, keys, runs)) is not None:
+        for place, draft, numbers, keys, runs, far in self._heads:
+            if (head := _head_of(memory, draft, numbers, keys, runs, far)) is not None:
                 memory.heads[place] = head
             else:
                 memory.heads.pop(place, None)
 
 
 def _head_of(
-    memory: Memory, draft: Draft, numbers: Sequence[int], keys: int | None, runs: Runs | None
-) -> ListHead | DictHead | Held | None:
+    memory: Memory, draft: Draft, numbers: Sequence[int], keys: int | None, runs: Runs, far: Held | None
+) -> Head | None:
     if draft.form is Form.LIST:
-        assert runs is not None
         before = draft.head.numbers if draft.head else []
-        return ListHead([*draft.value], [*before, *numbers], runs)
+        return ListHead([*draft.value], [*before, *numbers], runs, far)
     if draft.form is Form.DICT:
         entries = dict(_entries(memory, draft.value, numbers))
         held = memory.by_number.get(keys) if keys is not None else None
-        return DictHead(held, entries) if held and len(entries) == len(draft.value) else None
+        return DictHead(held, entries, far) if held and len(entries) == len(draft.value) else None
     return memory.by_number.get(numbers[0])
 
 
@@ -338,10 +347,10 @@ def _entries(memory: Memory, value: Mapping[str, Any], numbers: Sequence[int]) -
             yield key, held
 
 
-def difference(data: bytes, base: int, before: bytes, memory: Memory | None, frames: Frames) -> Entry | None:
+def difference(data: bytes, base: int, before: bytes, memory: Memory | None) -> Entry | None:
     """The bytes as their difference from those of another item, if that is much shorter and its chain not too long."""
     rests = memory.rests.get(base, ()) if memory else ()
     if len(rests) >= CHAIN_MAX - 1 or len(before) < len(data) // 4:
         return None
-    sealed = frames.seal(data, base=before, dense=True)
-    return Entry(sealed, (base, *rests)) if len(sealed) < len(data) // 4 else None
+    packed = pack(data, base=before, dense=True)
+    return Entry(packed, (base, *rests)) if len(packed) < len(data) // 4 else None

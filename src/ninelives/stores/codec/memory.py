@@ -78,11 +78,12 @@ def _same(live: Any, was: Any) -> bool:
 
 
 class ListHead(NamedTuple):
-    """A list as it was stored last."""
+    """A list as it was stored last; `runs` are its numbers, or those behind the ones of `far`."""
 
     values: list[Any]
     numbers: list[int]
     runs: Runs
+    far: Held | None = None
 
 
 class DictHead(NamedTuple):
@@ -90,6 +91,7 @@ class DictHead(NamedTuple):
 
     keys: Held
     entries: dict[str, Held]
+    far: Held | None = None
 
 
 Head = ListHead | DictHead | Held
@@ -112,8 +114,6 @@ class Memory:
     by_number: dict[int, Held] = field(default_factory=dict)
     numbers: dict[bytes, int] = field(default_factory=dict)
     heads: dict[Place, Head] = field(default_factory=dict)
-    far: dict[Place, Held] = field(default_factory=dict)
-    """Nodes that are items of their own."""
     rests: dict[int, tuple[int, ...]] = field(default_factory=dict)
     """Items that are stored as the difference from others, and from which."""
     keys: dict[str, KeyBody] = field(default_factory=dict)
@@ -129,10 +129,6 @@ class Memory:
         self.by_number[held.number] = held
         if held.digest is not None:
             self.numbers[held.digest] = held.number
-
-    def hold_far(self, place: Place, held: Held) -> None:
-        self.far[place] = held
-        self.hold(held)
 
     def forget(self, held: Held) -> None:
         """The object does not stand for its item any more; the item is still there."""
@@ -185,7 +181,7 @@ class Memory:
     def drop_unused(self) -> None:
         """Let go of objects that no head holds any more."""
         used: set[int] = set()
-        for head in (*self.heads.values(), *self.far.values()):
+        for head in self.heads.values():
             used.update(_numbers_of(head))
         if len(self.by_number) > 2 * len(used) + 64:
             for number in self.by_number.keys() - used:
@@ -200,10 +196,10 @@ def _round(values: list[Held], start: int) -> Iterator[Held]:
 
 def _numbers_of(head: Head) -> Iterable[int]:
     match head:
-        case ListHead():
-            return head.numbers
-        case DictHead():
-            return [head.keys.number, *(held.number for held in head.entries.values())]
+        case ListHead(numbers=numbers, far=far):
+            return [*numbers, *([far.number] if far else [])]
+        case DictHead(keys=keys, entries=entries, far=far):
+            return [keys.number, *(held.number for held in entries.values()), *([far.number] if far else [])]
         case Held():
             return [head.number]
 

@@ -32,6 +32,8 @@ class Form(IntEnum):
     """An item that lists the keys, then an item per entry."""
     FAR = 4
     """An item whose content is the node: this one would be too long."""
+    MORE = 5
+    """A list that continues another node, which is an item: its number, then those that were added."""
 
 
 WRAPPERS: dict[int, type] = {0x40: Overwrite, 0x80: _langgraph.DeltaSnapshot}
@@ -47,7 +49,7 @@ class Node:
     A node, read.
 
     Attributes:
-        numbers: of the items, in order; for `DICT` the first is of the list of keys.
+        numbers: of the items, in order; for `DICT` the first is of the list of keys, for `MORE` of the other node.
         frame: of an `INLINE` value.
     """
 
@@ -55,6 +57,17 @@ class Node:
     wrapper: int = 0
     numbers: Sequence[int] = ()
     frame: bytes = b""
+
+    @property
+    def far(self) -> int | None:
+        """The item that is a node itself."""
+        return self.numbers[0] if self.form in (Form.FAR, Form.MORE) else None
+
+    def after(self, other: Node) -> Node:
+        """This node with the one that is an item put in its place."""
+        if self.form is Form.FAR:
+            return other
+        return Node(Form.LIST, self.wrapper, [*other.numbers, *self.numbers[1:]])
 
 
 @dataclass(slots=True)
@@ -94,13 +107,13 @@ def read_node(data: bytes) -> Node:
     Raises:
         StoreCorruptError: no node of ours.
     """
-    if not data or (data[0] & _FORM) > Form.FAR or (data[0] & ~_FORM) not in (0, *WRAPPERS):
+    if not data or (data[0] & _FORM) > Form.MORE or (data[0] & ~_FORM) not in (0, *WRAPPERS):
         raise StoreCorruptError(f"a node of {len(data)} bytes that begins with {data[:1]!r} is not what was stored.")
     form, wrapper = Form(data[0] & _FORM), data[0] & ~_FORM
     if form is Form.INLINE:
         return Node(form, wrapper, frame=data[1:])
     numbers = [*_numbers(data)]
-    if len(numbers) != 1 if form in (Form.VALUE, Form.FAR) else form is Form.DICT and not numbers:
+    if len(numbers) != 1 if form in (Form.VALUE, Form.FAR) else form in (Form.DICT, Form.MORE) and not numbers:
         raise StoreCorruptError(f"a node for {form.name} with {len(numbers)} items is not what was stored.")
     return Node(form, wrapper, numbers)
 

@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from ninelives.errors import StoreCorruptError
-from ninelives.stores.codec.frames import Frames
+from ninelives.stores.codec.frames import Frames, unpack
 from ninelives.stores.codec.nodes import read_varint, varint
 
 PACK_BYTES = 256 << 10
@@ -85,7 +85,7 @@ def plain_size(entries: Sequence[Entry | None]) -> int:
     return sum(len(entry.data) for entry in entries if entry)
 
 
-def content(number: int, entries: Mapping[int, Entry | None], frames: Frames) -> bytes:
+def content(number: int, entries: Mapping[int, Entry | None]) -> bytes:
     """
     An item's bytes, its bases applied.
 
@@ -106,7 +106,7 @@ def content(number: int, entries: Mapping[int, Entry | None], frames: Frames) ->
     for above in reversed(chain[:-1]):
         stored = entries[above]
         assert stored is not None
-        data = frames.open(stored.data, base=data)
+        data = unpack(stored.data, base=data)
     return data
 
 

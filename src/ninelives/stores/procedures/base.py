@@ -17,6 +17,15 @@ from ninelives.stores.codec.packs import checksum
 
 CHECKED_BYTES = 4
 
+EVENT_KINDS = (
+    "checkpoint", "input", "task_done", "task_failed", "task_asked", "question", "decision",
+    "thread_created", "thread_copied", "thread_erased", "pruned",
+    "run_started", "run_taken_over", "run_cut_off", "gate_passed", "run_drained",
+    "run_done", "run_failed", "run_interrupted", "run_cancelled", "run_abandoned", "run_expired", "run_quarantined",
+    "run_retrying", "effect_intent", "effect_done", "effect_not_done", "effect_unknown",
+)  # fmt: skip
+"""Stored as their place here: new ones come last."""
+
 
 class Procedures:
     """
@@ -69,6 +78,15 @@ def unpacked_id(stored: bytes | str) -> str:
     return str(UUID(bytes=stored)) if isinstance(stored, bytes) else stored
 
 
+def unpacked(row: Row, *names: str) -> dict[str, Any]:
+    """The row with these ids as text."""
+    return {**row, **{name: unpacked_id(row[name]) for name in names if row[name] is not None}}
+
+
+def packed_or_none(text: str | None) -> bytes | str | None:
+    return None if text is None else packed_id(text)
+
+
 def one(rows: list[Row]) -> Row | None:
     return rows[0] if rows else None
 
@@ -92,7 +110,12 @@ def event(thread_no: int, kind: str, *, lease: Lease | None = None, run_no: int 
     """The next event of a thread: its number is one above the last."""
     return Query(
         "add_event",
-        {"thread_no": thread_no, "kind": kind, "run_no": lease.run_no if lease else run_no, "ref": ref or None},
+        {
+            "thread_no": thread_no,
+            "kind": EVENT_KINDS.index(kind),
+            "run_no": lease.run_no if lease else run_no,
+            "ref": packed_id(ref) if ref else None,
+        },
     )
 
 

@@ -46,22 +46,22 @@ class Contents:
     """
 
     def __init__(self, acts: Procedures, shared: Mapping[int, Held]) -> None:
-        self._acts, self._shared = acts, shared
+        self._acts, self.shared = acts, shared
         self.entries: dict[int, Entry | None] = {}
         self.fresh: dict[int, tuple[Any, bytes]] = {}
         """What was built now: the object, and its frame."""
 
     def frame(self, number: int) -> bytes:
-        if number in self.entries or number not in self._shared:
-            return content(number, self.entries, self._acts.frames)
-        held = self._shared[number]
+        if number in self.entries or number not in self.shared:
+            return content(number, self.entries)
+        held = self.shared[number]
         return held.value if held.raw else codec.encode(held.value, self._acts.types)
 
     def take(self, number: int, used: set[int], path: str) -> Any:
         if number not in used:
             used.add(number)
-            if number in self._shared:
-                return self._shared[number].value
+            if number in self.shared:
+                return self.shared[number].value
             if number in self.fresh:
                 return self.fresh[number][0]
             frame = self.frame(number)
@@ -98,7 +98,7 @@ class Contents:
     def node(self, data: bytes) -> Node:
         """The node, looked up where it is an item of its own."""
         node = read_node(data)
-        return read_node(self.frame(node.numbers[0])) if node.form is Form.FAR else node
+        return node if node.far is None else node.after(read_node(self.frame(node.far)))
 
 
 class ContentActs(Procedures):
@@ -165,11 +165,10 @@ class ContentActs(Procedures):
             memory: gives objects that may be given out again.
         """
         read = [read_node(node) for node in nodes]
-        far = {node.numbers[0] for node in read if node.form is Form.FAR}
+        far = {node.far for node in read if node.far is not None}
         found = Contents(self, memory.usable([*far]) if memory and far else {})
-        yield from self._fetch(thread_no, found, far)
-        near = [read_node(found.frame(number)) for number in far] + [n for n in read if n.form is not Form.FAR]
-        numbers = [*dict.fromkeys(number for node in near for number in node.numbers)]
+        yield from self._fetch(thread_no, found, far - found.shared.keys())
+        numbers = [*dict.fromkeys(number for node in read for number in _items(node, found))]
         shared = memory.usable([*numbers, *far]) if memory else {}
         whole = Contents(self, shared)
         whole.entries = found.entries
@@ -193,11 +192,10 @@ class ContentActs(Procedures):
     def numbers(self, thread_no: int, nodes: Sequence[bytes]) -> Steps[set[int]]:
         """Of all items that the nodes need, the nodes that are items included."""
         read = [read_node(node) for node in nodes]
-        far = {node.numbers[0] for node in read if node.form is Form.FAR}
+        far = {node.far for node in read if node.far is not None}
         found = Contents(self, {})
         yield from self._fetch(thread_no, found, far)
-        read += [read_node(found.frame(number)) for number in far]
-        return {number for node in read for number in node.numbers}
+        return far | {number for node in read for number in _items(node, found)}
 
     def digests(self, thread_no: int, nodes: Sequence[bytes]) -> Steps[dict[bytes, int]]:
         """Which content is stored under which number, as far as these nodes tell."""
@@ -220,12 +218,11 @@ class ContentActs(Procedures):
 
     def _learn_head(self, memory: Memory, place: Place, data: bytes, value: Any, found: Contents) -> None:
         near, node = read_node(data), found.node(data)
-        if near.form is Form.FAR:
-            plain = found.frame(near.numbers[0])
-            memory.hold_far(place, Held(near.numbers[0], plain, digest=None, size=len(plain), raw=True))
         inner = value.value if node.wrapper else value
         if node.form is Form.LIST:
-            memory.heads[place] = ListHead([*inner], [*node.numbers], Runs().add(node.numbers))
+            far = self._far_held(memory, near, found)
+            numbers = near.numbers if near.form is Form.MORE else node.numbers if far is None else [far.number]
+            memory.heads[place] = ListHead([*inner], [*node.numbers], Runs().add(numbers), far)
         elif node.form is Form.DICT:
             keys = memory.by_number.get(node.numbers[0])
             entries = {key: memory.by_number.get(number) for key, number in zip(inner, node.numbers[1:], strict=True)}
@@ -233,16 +230,29 @@ class ContentActs(Procedures):
             for each in held.values():
                 self._take_digest(memory, each, found)
             if keys is not None and len(held) == len(inner):
-                memory.heads[place] = DictHead(keys, held)
+                memory.heads[place] = DictHead(keys, held, self._far_held(memory, near, found))
         elif node.form is Form.VALUE and (only := memory.by_number.get(node.numbers[0])) is not None:
             self._take_digest(memory, only, found)
             memory.heads[place] = only
+
+    def _far_held(self, memory: Memory, node: Node, found: Contents) -> Held | None:
+        if node.far is None:
+            return None
+        plain = found.frame(node.far)
+        held = Held(node.far, plain, digest=None, size=len(plain), raw=True)
+        memory.hold(held)
+        return held
 
     def _take_digest(self, memory: Memory, held: Held, found: Contents) -> None:
         """Needed where the next value may be stored as the difference from this one."""
         if held.digest is None and held.size >= BASE_BYTES_MIN and held.number in found.fresh:
             held.digest = self.frames.digest(found.fresh[held.number][1])
             memory.numbers[held.digest] = held.number
+
+
+def _items(node: Node, found: Contents) -> Sequence[int]:
+    """The items that a node needs, the ones named by the node that it continues included."""
+    return node.numbers if node.far is None else node.after(read_node(found.frame(node.far))).numbers
 
 
 def neighbours(rows: Sequence[Row]) -> list[list[Row]]:

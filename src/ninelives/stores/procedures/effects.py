@@ -18,7 +18,7 @@ from ninelives.model import (
     Scope,
 )
 from ninelives.store import Act, Query, Row, Steps, act, reading
-from ninelives.stores.procedures.base import Procedures, event, fenced, held, one, unpacked_id
+from ninelives.stores.procedures.base import EVENT_KINDS, Procedures, event, fenced, held, one, packed_or_none, unpacked
 from ninelives.stores.procedures.threads import of_thread_or_all, thread_row
 
 
@@ -104,7 +104,7 @@ class EffectActs(Procedures):
         return self._effect_record(row, fresh=fresh) if row else None
 
     def _effect_record(self, row: Row, *, fresh: bool = False) -> Effect:
-        values = dict(row)
+        values = unpacked(row, "run_id")
         values["result"] = None if values["result"] is None else self.decode(values["result"])
         values["state"] = EffectState(values["state"])
         values["holder_alive"], values["claim_stands"] = bool(values["holder_alive"]), bool(values["claim_stands"])
@@ -125,12 +125,12 @@ class QuestionActs(Procedures):
         thread = yield from thread_row(scope, thread_id)
         if thread is None:
             return []
-        rows = yield Query("list_decisions", {"thread_no": thread["thread_no"], "chain": chain})
-        return [Decision(**{**row, "value": self.decode(row["value"])}) for row in rows]
+        rows = yield Query("list_decisions", {"thread_no": thread["thread_no"], "chain": packed_or_none(chain)})
+        return [Decision(**{**unpacked(row, "run_id"), "value": self.decode(row["value"])}) for row in rows]
 
     def _interrupt(self, row: Row) -> Interrupt:
         changed = {"payload": self.decode(row["payload"]), "state": InterruptState(row["state"])}
-        return Interrupt(**{**row, **changed})
+        return Interrupt(**{**unpacked(row, "run_id"), **changed})
 
 
 class EventActs(Procedures):
@@ -140,7 +140,7 @@ class EventActs(Procedures):
         if thread is None:
             return []
         rows = yield Query("list_events", {"thread_no": thread["thread_no"], "after": after, "limit": limit})
-        return [Event(**{**row, "ref": unpacked_id(row["ref"]) if row["ref"] else row["ref"]}) for row in rows]
+        return [Event(**{**unpacked(row, "run_id", "ref"), "kind": EVENT_KINDS[row["kind"]]}) for row in rows]
 
     @act
     def note_graph(self, fp: str, graph: str, description: Mapping[str, Any]) -> Steps[None]:

@@ -8,9 +8,9 @@ from typing import Any
 
 from ninelives import _langgraph
 from ninelives.model import Scope
-from ninelives.store import Query, Row, Steps, act
+from ninelives.store import Query, Row, Steps, forgetting
 from ninelives.stores.codec.packs import Entry, content, read_pack
-from ninelives.stores.procedures.base import as_json, event, unpacked_id
+from ninelives.stores.procedures.base import as_json, event, packed_id, unpacked_id
 from ninelives.stores.procedures.state import StateActs
 from ninelives.stores.procedures.threads import must_be_free, thread_row
 
@@ -29,26 +29,28 @@ class Skeleton:
 
 
 class RetentionActs(StateActs):
-    @act
+    @forgetting
     def prune_thread(self, scope: Scope, thread_id: str) -> Steps[int]:
         thread = yield from thread_row(scope, thread_id)
         if thread is None:
             return 0
         yield from must_be_free(thread)
-        skeletons = yield from self._skeletons(thread["thread_no"], {})
+        skeletons = yield from self._skeletons(thread["thread_no"])
         newest = {s.ns: s for s in skeletons}
         bases = yield from self._bases(thread)
         kept = [*newest.values(), *(s for s in skeletons if s.ns == "" and s.checkpoint_id in bases)]
         return (yield from self._drop_all_but(thread, skeletons, with_ancestors(kept, skeletons)))
 
-    @act
+    @forgetting
     def delete_for_runs(self, scope: Scope, run_ids: Sequence[str]) -> Steps[int]:
-        threads = yield Query("threads_of_runs", {"owner": scope.owner, "run_ids": as_json(run_ids)})
-        names = {row["run_no"]: row["run_id"] for row in (yield Query("run_nos", {"run_ids": as_json(run_ids)}))}
+        threads: dict[int, Row] = {}
+        for run_id in run_ids:
+            rows = yield Query("threads_of_run", {"owner": scope.owner, "run_id": packed_id(run_id)})
+            threads.update((row["thread_no"], row) for row in rows)
         dropped = 0
-        for thread in threads:
+        for thread in threads.values():
             yield from must_be_free(thread)
-            skeletons = yield from self._skeletons(thread["thread_no"], names)
+            skeletons = yield from self._skeletons(thread["thread_no"])
             bases = yield from self._bases(thread)
             kept = [s for s in skeletons if s.run_id not in run_ids or (s.ns == "" and s.checkpoint_id in bases)]
             dropped += yield from self._drop_all_but(thread, skeletons, with_ancestors(kept, skeletons))
@@ -56,19 +58,23 @@ class RetentionActs(StateActs):
 
     def _bases(self, thread: Row) -> Steps[set[str]]:
         """Where a start-over of the unfinished run would begin."""
-        return {row["base"] for row in (yield Query("open_bases", {"thread_no": thread["thread_no"]}))}
+        return {
+            unpacked_id(row["base"])
+            for row in (yield Query("open_bases", {"thread_no": thread["thread_no"]}))
+            if row["base"]
+        }
 
-    def _skeletons(self, thread_no: int, names: Mapping[int, str]) -> Steps[list[Skeleton]]:
-        rows = yield Query("skeletons", {"thread_no": thread_no})
-        return [self._skeleton(row, names.get(row["run_no"], row["run_ref"])) for row in rows]
+    def _skeletons(self, thread_no: int) -> Steps[list[Skeleton]]:
+        return [self._skeleton(row) for row in (yield Query("skeletons", {"thread_no": thread_no}))]
 
-    def _skeleton(self, row: Row, run_id: str | None) -> Skeleton:
+    def _skeleton(self, row: Row) -> Skeleton:
         body = self._body(row)
         counters = body.metadata.get(_langgraph.DELTA_COUNTERS) or {}
         # A channel without a version was never written.
         replays = frozenset(counters) & body.skeleton["channel_versions"].keys() - body.nodes.keys()
         parent = row["parent"] if isinstance(row["parent"], int) else None
         checkpoint_id = unpacked_id(row["checkpoint_id"])
+        run_id = unpacked_id(row["run_id"]) if row["run_id"] is not None else None
         return Skeleton(row["seq"], row["ns"], checkpoint_id, parent, run_id, body.nodes, replays)
 
     def _drop_all_but(self, thread: Row, skeletons: Sequence[Skeleton], kept: Collection[int]) -> Steps[int]:
@@ -124,7 +130,7 @@ class RetentionActs(StateActs):
             return None
         if all(base in used for base in entry.bases):
             return entry
-        return Entry(content(number, entries, self.frames))
+        return Entry(content(number, entries))
 
 
 def with_ancestors(kept: Iterable[Skeleton], skeletons: Iterable[Skeleton]) -> set[int]:

@@ -38,7 +38,16 @@ from ninelives.store import Act, Query, Row, Steps, act, reading
 from ninelives.stores import codec
 from ninelives.stores.codec.drafts import Draft, Intake, New
 from ninelives.stores.codec.nodes import Form
-from ninelives.stores.procedures.base import event, fenced, one, packed_id, unpacked_id
+from ninelives.stores.procedures.base import (
+    EVENT_KINDS,
+    event,
+    fenced,
+    one,
+    packed_id,
+    packed_or_none,
+    unpacked,
+    unpacked_id,
+)
 from ninelives.stores.procedures.content import ContentActs, Contents
 from ninelives.stores.procedures.threads import near, of_thread_or_all, open_thread, thread_row
 from ninelives.stores.procedures.workers import must_live
@@ -77,7 +86,7 @@ class RunActs(ContentActs):
             yield event(thread["thread_no"], "run_cut_off", run_no=row["run_no"])
         held = one((yield Query("find_held_run", {"thread_no": thread["thread_no"]})))
         if held:
-            raise ThreadBusyError(thread["thread_id"], held["run_id"], held["worker"])
+            raise ThreadBusyError(thread["thread_id"], unpacked_id(held["run_id"]), held["worker"])
 
     def _settle_newest(self, thread: Row, new: NewRun) -> Steps[None]:
         newest = yield from self._newest_run(thread["thread_no"])
@@ -107,7 +116,7 @@ class RunActs(ContentActs):
         rows = yield Query(
             "add_run",
             {
-                "run_id": new.run_id,
+                "run_id": packed_id(new.run_id),
                 "thread_no": thread["thread_no"],
                 "graph": new.graph,
                 "key_scope": _key_scope(scope, new.graph) if new.key is not None else None,
@@ -115,10 +124,10 @@ class RunActs(ContentActs):
                 "request": new.request,
                 "spec": node,
                 "driver": new.driver,
-                "chain": parent.chain if parent else new.run_id,
-                "continues": parent.run_id if parent else None,
-                "replaces": new.replaces,
-                "base": parent.base if parent else base,
+                "chain": packed_id(parent.chain) if parent else None,
+                "continues": packed_id(parent.run_id) if parent else None,
+                "replaces": packed_or_none(new.replaces),
+                "base": packed_or_none(parent.base if parent else base),
                 "worker": worker.worker_id,
                 "epoch": (yield from _next_epoch()),
             },
@@ -137,7 +146,7 @@ class RunActs(ContentActs):
         if run.status in CLOSED or newest is None or newest.run_id != run_id:
             raise LeaseLostError(run_id, run.epoch)
         epoch = yield from _next_epoch()
-        yield Query("claim_run", {"run_id": run_id, "worker": worker.worker_id, "epoch": epoch})
+        yield Query("claim_run", {"run_id": packed_id(run_id), "worker": worker.worker_id, "epoch": epoch})
         yield event(thread["thread_no"], "run_taken_over", run_no=run.run_no, ref=run.worker_id or "")
         if leave and (head := one((yield Query("find_head", {"thread_no": thread["thread_no"], "ns": ""})))):
             passed = unpacked_id(head["checkpoint_id"])
@@ -196,7 +205,8 @@ class RunActs(ContentActs):
         for interrupt_id, value in values.items():
             which = {"thread_no": thread["thread_no"], "interrupt_id": interrupt_id, "ask_no": asked[interrupt_id]}
             yield Query(
-                "add_decision", {**which, "actor": by[0], "channel": by[1], "value": value, "run_id": run.run_id}
+                "add_decision",
+                {**which, "actor": by[0], "channel": by[1], "value": value, "run_id": packed_id(run.run_id)},
             )
             yield Query("set_interrupt_answered", which)
             yield event(thread["thread_no"], "decision", run_no=run.run_no, ref=interrupt_id)
@@ -235,7 +245,7 @@ class RunActs(ContentActs):
 
     def _end(self, params: Mapping[str, Any]) -> Steps[None]:
         head = one((yield Query("find_head", {"thread_no": params["thread_no"], "ns": ""})))
-        yield Query("end_run", {**params, "last_checkpoint": unpacked_id(head["checkpoint_id"]) if head else None})
+        yield Query("end_run", {**params, "last_checkpoint": head["checkpoint_id"] if head else None})
 
     def _withdraw_input(self, thread_no: int, run: Run) -> Steps[None]:
         """Input that the closed run left at the head and never moved on from: the next run must not apply it."""
@@ -274,7 +284,7 @@ class RunActs(ContentActs):
 
     @reading
     def chain_usage(self, scope: Scope, chain: str) -> Steps[Usage]:
-        params = {"owner": scope.owner, "chain": chain}
+        params = {"owner": scope.owner, "chain": packed_id(chain)}
         usage = _usage((yield Query("chain_usage", params))[0])
         rows = yield Query("chain_models", params)
         models = {row["model"]: (row["model_calls"], row["tokens_in"], row["tokens_out"]) for row in rows}
@@ -283,8 +293,9 @@ class RunActs(ContentActs):
     @reading
     def has_leave(self, lease: Lease) -> Steps[bool]:
         head = one((yield Query("find_head", {"thread_no": lease.thread_no, "ns": ""})))
-        place = {"thread_no": lease.thread_no, "checkpoint_id": unpacked_id(head["checkpoint_id"]) if head else None}
-        return bool((yield Query("has_leave", {"run_no": lease.run_no, **place})))
+        place = {"thread_no": lease.thread_no, "checkpoint_id": head["checkpoint_id"] if head else None}
+        kind = EVENT_KINDS.index("gate_passed")
+        return bool((yield Query("has_leave", {"run_no": lease.run_no, "kind": kind, **place})))
 
     @reading
     def has_begun(self, lease: Lease) -> Steps[tuple[bool, bool]]:
@@ -295,7 +306,7 @@ class RunActs(ContentActs):
     # -- shared ---------------------------------------------------------------------------------------------------
 
     def _run(self, scope: Scope, run_id: str) -> Steps[Run]:
-        row = one((yield Query("get_run", {"owner": scope.owner, "run_id": run_id})))
+        row = one((yield Query("get_run", {"owner": scope.owner, "run_id": packed_id(run_id)})))
         if row is None:
             raise NoCheckpointFoundError(run_id, what="run", why="is not known here")
         return (yield from self._records([row]))[0]
@@ -344,7 +355,7 @@ class RunActs(ContentActs):
 
 
 def _record(row: Row, spec: RunSpec) -> Run:
-    values = dict(row)
+    values = unpacked(row, "run_id", "chain", "continues", "replaces", "base", "last_checkpoint")
     usage = _usage(values)
     for name in (*COUNTS, "spec", "thread_no"):
         values.pop(name)

@@ -19,6 +19,7 @@ from ninelives.store import Act, PutCheckpoint, PutWrites, Query, Row, Steps, ac
 from ninelives.stores import codec
 from ninelives.stores.codec.drafts import Draft, Intake
 from ninelives.stores.codec.memory import KeyBody, Memory
+from ninelives.stores.codec.words import long, moment, short, spelled
 from ninelives.stores.procedures.base import (
     as_json,
     claim_of,
@@ -103,10 +104,12 @@ class StateActs(ContentActs):
         intake = Intake(row["item_next"], memory, self.frames)
         nodes = {name: intake.node(value, (put.ns, name)) for name, value in drafts.items()}
         yield from self.add_items(row, intake)
-        skeleton = {name: value for name, value in put.checkpoint.items() if name not in ("channel_values", "id")}
-        plain = self.checked(codec.encode([skeleton, nodes, dict(put.metadata), put.graph_fp], self.types))
         place = {"thread_no": row["thread_no"], "ns": put.ns, "checkpoint_id": packed_id(put.checkpoint_id)}
-        place["run_no"], place["run_ref"] = (lease.run_no, None) if lease else (None, put.metadata.get("run_id"))
+        metadata = dict(put.metadata)
+        place |= {"run_no": lease.run_no if lease else None, "run_ref": _taken_run_id(metadata, lease)}
+        skeleton = {name: value for name, value in put.checkpoint.items() if name not in ("channel_values", "id")}
+        skeleton["ts"] = moment(skeleton.get("ts"))
+        plain = self.checked(codec.encode([skeleton, nodes, metadata, put.graph_fp], self.types))
         if (amends or not lease) and (known := one((yield Query("find_place", place)))):
             place["seq"] = known["seq"]
             yield from self._rewrite(place, put, plain, memory)
@@ -252,7 +255,8 @@ class StateActs(ContentActs):
     def _set_write(self, place: Mapping[str, Any], run_no: int, path: str, entries: Sequence[Entry]) -> Steps[None]:
         which = {**place, "run_no": run_no}
         if entries:
-            plain = codec.encode([path, [[*entry] for entry in entries]], self.types)
+            flat = [[idx, short(channel), node] for idx, channel, node in entries]
+            plain = codec.encode([short(path), *flat], self.types)
             yield Query("set_write", {**which, "body": self.frames.seal(self.checked(plain))})
         else:
             yield Query("drop_write", which)
@@ -454,6 +458,7 @@ class StateActs(ContentActs):
     def _assemble(self, row: Row, body: Body, writes: Iterable[Written], found: Contents) -> StoredCheckpoint:
         used: set[int] = set()
         checkpoint_id = unpacked_id(row["checkpoint_id"])
+        run_id = unpacked_id(row["run_id"]) if row["run_id"] is not None else None
         values = {name: found.join(node, used, f"channel {name!r}") for name, node in body.nodes.items()}
         return StoredCheckpoint(
             thread_id=row["thread_id"],
@@ -461,13 +466,13 @@ class StateActs(ContentActs):
             checkpoint_id=checkpoint_id,
             parent_id=unpacked_id(row["parent_id"]) if row["parent_id"] is not None else None,
             checkpoint={**body.skeleton, "id": checkpoint_id, "channel_values": values},
-            metadata=body.metadata,
+            metadata={"run_id": run_id, **body.metadata} if run_id is not None else body.metadata,
             writes=[
                 (task_id, channel, found.join(node, used, f"write {channel!r}"))
                 for task_id, _, channel, node in in_order(writes)
             ],
             seq=_order(row["thread_no"], row["seq"]),
-            run_id=row["run_id"],
+            run_id=run_id,
             graph_fp=body.graph_fp,
             created_at=row["created_at"],
         )
@@ -478,7 +483,8 @@ class StateActs(ContentActs):
     def _body(self, row: Row) -> Body:
         base = self.frames.open(row["key_body"]) if row["key_body"] is not None else b""
         plain = self.unchecked(self.frames.open(row["body"], base=base), f"checkpoint {row['seq']} of the thread")
-        return Body(*codec.decode(plain, self.types))
+        skeleton, *rest = codec.decode(plain, self.types)
+        return Body({**skeleton, "ts": spelled(skeleton["ts"])}, *rest)
 
     def _writes_of(self, thread_no: int, rows: Iterable[Row]) -> Steps[list[Written]]:
         keys = as_json([row["ns"], row["seq"]] for row in rows)
@@ -486,9 +492,9 @@ class StateActs(ContentActs):
 
     def _written(self, row: Row) -> Written:
         plain = self.unchecked(self.frames.open(row["body"]), "what a task wrote")
-        path, entries = codec.decode(plain, self.types)
-        task_id = unpacked_id(row["task_id"])
-        return Written(row["ns"], row["place"], task_id, row["run_no"], path, [(*entry,) for entry in entries])
+        path, *flat = codec.decode(plain, self.types)
+        entries = [(idx, long(channel), node) for idx, channel, node in flat]
+        return Written(row["ns"], row["place"], unpacked_id(row["task_id"]), row["run_no"], long(path), entries)
 
     def _what_is_good(self, thread: Row, rows: list[Row], error: StoreCorruptError) -> Steps[StoreCorruptError]:
         """The error, with what can still be read: other channels of this checkpoint, and the newest whole one."""
@@ -624,6 +630,19 @@ def _under(memory: Memory | None, draft: Callable[[Memory | None], Drafts]) -> D
 
 def _key(scope: Scope, thread_id: str, lease: Lease | None) -> ThreadKey:
     return (lease.owner if lease and lease.thread_id == thread_id else scope.owner or ""), thread_id
+
+
+def _taken_run_id(metadata: dict[str, Any], lease: Lease | None) -> bytes | str | None:
+    """
+    Taken out of a checkpoint's metadata, because its row says it: the run of the claim by its number, else this.
+
+    What is no text, or another run's than that of the claim, stays where it is.
+    """
+    run_id = metadata.get("run_id")
+    if type(run_id) is not str or not run_id or (lease and run_id != lease.run_id):
+        return None
+    del metadata["run_id"]
+    return None if lease else packed_id(run_id)
 
 
 def _order(thread_no: int, seq: int) -> int:

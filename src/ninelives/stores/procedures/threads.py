@@ -8,10 +8,10 @@ from typing import Any
 
 from ninelives.errors import DivergentStateError, GraphChangedError, NoCheckpointFoundError, ThreadBusyError
 from ninelives.model import Scope, Thread
-from ninelives.store import Query, Row, Steps, act, reading
+from ninelives.store import Query, Row, Steps, act, forgetting, reading
 from ninelives.stores import codec
 from ninelives.stores.codec.nodes import Form, write_node
-from ninelives.stores.procedures.base import Procedures, event, one
+from ninelives.stores.procedures.base import Procedures, event, one, unpacked_id
 
 NOTHING = write_node(Form.INLINE, 0, codec.encode(None, codec.DEFAULT_TYPES))
 """A node for None."""
@@ -32,7 +32,7 @@ class ThreadActs(Procedures):
         rows = yield Query("list_threads", {"owner": scope.owner, "limit": limit, "offset": offset})
         return [Thread(**row) for row in rows]
 
-    @act
+    @forgetting
     def delete_thread(self, scope: Scope, thread_id: str) -> Steps[None]:
         row = yield from thread_row(scope, thread_id)
         if row is None:
@@ -94,7 +94,7 @@ def must_be_free(row: Row) -> Steps[None]:
     """No live process may be advancing the thread."""
     held = one((yield Query("find_held_run", {"thread_no": row["thread_no"]})))
     if held:
-        raise ThreadBusyError(row["thread_id"], held["run_id"], held["worker"])
+        raise ThreadBusyError(row["thread_id"], unpacked_id(held["run_id"]), held["worker"])
 
 
 def open_thread(scope: Scope, thread_id: str, graph: str, *, may_create: bool) -> Steps[tuple[Row, bool]]:

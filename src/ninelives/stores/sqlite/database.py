@@ -16,6 +16,12 @@ from ninelives.stores.sqlite.statements import STATEMENTS, migrations
 OLDEST_SQLITE = (3, 37, 0)
 """STRICT tables; RETURNING is older."""
 
+NEW_FILE = ("pragma page_size = 2048", "pragma auto_vacuum = incremental")
+"""
+Count only for a file that is made now. Small pages, because a step changes a few hundred bytes in each of several
+trees, and a page is what is written; free ones are given back after forgetting.
+"""
+
 T = TypeVar("T")
 Tell: TypeAlias = Callable[[str, str, str], None]
 """Told of `(act, statement, where)`; see `ninelives.store.Fault`."""
@@ -112,6 +118,8 @@ def migrate(conn: sqlite3.Connection, path: str, *, wal: bool) -> None:
         StoreUnavailableError: another program holds the file.
     """
     try:
+        for setting in NEW_FILE:
+            conn.execute(setting)
         if wal:
             conn.execute("pragma journal_mode = wal")
         conn.execute("begin immediate")
@@ -138,6 +146,11 @@ def _apply(conn: sqlite3.Connection) -> None:
                 "insert into meta (name, value) values ('schema', ?) on conflict (name) do update set value = ?",
                 (number, number),
             )
+
+
+def give_back(conn: sqlite3.Connection) -> None:
+    """Hand pages that hold nothing any more back to the file system. A file made by other hands may keep them."""
+    conn.execute("pragma incremental_vacuum").fetchall()
 
 
 def schema(conn: sqlite3.Connection) -> str:

@@ -11,7 +11,7 @@ CREATE TABLE checkpoint (
     parent any,                             -- its seq; the id, where it is not in the store
     run_no integer,
     attempt integer,
-    run_ref text,                           -- metadata.run_id of a saver used alone, which has no run
+    run_ref any,                            -- metadata.run_id where there is no run: a saver used alone, a copy
     key_seq integer,                        -- the checkpoint that its body is the difference from
     body blob not null,                     -- versions, metadata and, per channel, which items it is made of
     created_at real not null,
@@ -26,7 +26,7 @@ CREATE TABLE decision (
     channel text not null,
     value blob not null,
     status text not null check (status in ('accepted', 'withdrawn')),
-    run_id text not null,                   -- the run that it lets go on
+    run_id any not null,                    -- the run that it lets go on
     decided_at real not null,
     primary key (thread_no, interrupt_id, ask_no, actor)
 ) strict, without rowid;
@@ -61,8 +61,8 @@ CREATE TABLE event (
     seq integer not null,
     run_no integer,
     attempt integer,
-    kind text not null,
-    ref text,
+    kind integer not null,                  -- its place in `EVENT_KINDS`
+    ref any,
     at real not null,
     primary key (thread_no, seq)
 ) strict, without rowid;
@@ -108,7 +108,7 @@ CREATE TABLE pack (
 ) strict;
 CREATE TABLE run (
     run_no integer primary key autoincrement,   -- also the order of arrival
-    run_id text not null unique,
+    run_id any not null unique,
     thread_no integer not null references thread,
     graph text not null,
     key_scope text,                         -- owner and graph; a key is unique within it
@@ -118,10 +118,10 @@ CREATE TABLE run (
     status text not null check (status in ('queued', 'running', 'retrying', 'interrupted', 'done', 'failed',
                                            'cancelled', 'abandoned', 'expired', 'quarantined')),
     driver text not null check (driver in ('caller', 'worker', 'edit')),
-    chain text not null,                    -- run_id of the first of the runs that belong together
-    continues text,                         -- run_id whose question this one answers
-    replaces text,                          -- run_id that this one starts over
-    base text,                              -- checkpoint that was head when the chain began
+    chain any,                              -- run_id of the first of the runs that belong together, if not its own
+    continues any,                          -- run_id whose question this one answers
+    replaces any,                           -- run_id that this one starts over
+    base any,                               -- checkpoint that was head when the chain began
     not_before real not null default 0,
     priority integer not null default 0,
     attempt integer not null default 0,
@@ -129,7 +129,7 @@ CREATE TABLE run (
     worker text,
     epoch integer not null default 0,
     graph_fp text,
-    last_checkpoint text,
+    last_checkpoint any,
     steps integer not null default 0,
     model_calls integer not null default 0,
     tokens_in integer not null default 0,
@@ -190,7 +190,7 @@ CREATE UNIQUE INDEX checkpoint_by_id on checkpoint (thread_no, checkpoint_id, ns
 CREATE INDEX checkpoint_of_ref on checkpoint (run_ref) where run_ref is not null;
 CREATE INDEX effect_of_thread on effect (thread_no, state);
 CREATE UNIQUE INDEX run_key on run (key_scope, key) where key is not null;
-CREATE INDEX run_of_chain on run (chain);
+CREATE INDEX run_of_chain on run (chain) where chain is not null;
 CREATE INDEX run_of_thread on run (thread_no, run_no);
 CREATE UNIQUE INDEX run_one_running on run (thread_no) where status = 'running';
 CREATE INDEX run_open on run (status, run_no) where status in ('queued', 'running', 'retrying', 'interrupted');

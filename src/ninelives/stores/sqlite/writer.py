@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 from ninelives.errors import StoreUnavailableError
 from ninelives.store import Act
-from ninelives.stores.sqlite.database import Tell, drive, translated
+from ninelives.stores.sqlite.database import Tell, drive, give_back, translated
 
 BATCH_MAX = 64
 
@@ -110,6 +110,8 @@ class Writer:
         else:
             for waiting, value in done:
                 self._acknowledge(waiting, value)
+            if any(waiting.act.frees for waiting, _ in done):
+                self._give_back()
 
     def _attempt(self, waiting: Waiting, done: list[tuple[Waiting, Any]], *, alone: bool) -> None:
         """One act within its savepoint. A refusal is the act's own; it goes to its caller and to nobody else."""
@@ -138,6 +140,11 @@ class Writer:
             waiting.future.set_exception(lost)
         else:
             waiting.future.set_result(value)
+
+    def _give_back(self) -> None:
+        """What can be done later is: nobody waits for it, and nobody is told if it fails."""
+        with suppress(sqlite3.Error, StoreUnavailableError), self._turn():
+            give_back(self._conn)
 
     def _take_back(self) -> None:
         """Whatever was not committed; nothing, where all went well."""

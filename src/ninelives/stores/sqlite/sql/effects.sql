@@ -96,7 +96,7 @@ values (:thread_no, coalesce((select max(seq) from decision where thread_no = :t
 -- name: list_decisions
 select d.interrupt_id, d.ask_no, d.value, d.actor, d.channel, d.decided_at, d.run_id
   from decision d left join run r on r.run_id = d.run_id
- where d.thread_no = :thread_no and d.status = 'accepted' and (:chain is null or r.chain = :chain)
+ where d.thread_no = :thread_no and d.status = 'accepted' and (:chain is null or coalesce(r.chain, r.run_id) = :chain)
  order by d.seq;
 
 -- name: add_event
@@ -110,7 +110,7 @@ values (:thread_no, (select event_next from thread where thread_no = :thread_no)
 select e.seq, e.kind, r.run_id, e.attempt, e.ref, e.at
   from (select seq, kind, run_no, attempt, ref, at from event where thread_no = :thread_no and seq > :after
          union all
-        select seq, 'checkpoint', run_no, attempt, checkpoint_id, created_at from checkpoint
+        select seq, 0, run_no, attempt, checkpoint_id, created_at from checkpoint
          where thread_no = :thread_no and seq > :after) e
        left join run r on r.run_no = e.run_no
  order by e.seq limit :limit;

@@ -1,6 +1,7 @@
 -- part: run_record
 -- What a `Run` is made of.
-select r.run_id, t.owner, t.thread_id, r.graph, r.status, r.driver, r.spec, r.chain, r.continues, r.replaces, r.base,
+select r.run_id, t.owner, t.thread_id, r.graph, r.status, r.driver, r.spec,
+       coalesce(r.chain, r.run_id) as chain, r.continues, r.replaces, r.base,
        r.key, r.request, r.attempt, r.epoch, r.worker as worker_id,
        exists (select 1 from worker w where w.worker_id = r.worker and w.expires_at > now_s()) as worker_alive,
        r.cause, r.last_checkpoint, r.steps, r.model_calls, r.tokens_in, r.tokens_out, r.tool_calls, r.active_s,
@@ -68,13 +69,13 @@ on conflict (run_no, model) do update set model_calls = model_calls + excluded.m
 -- name: chain_models
 select u.model, sum(u.model_calls) as model_calls, sum(u.tokens_in) as tokens_in, sum(u.tokens_out) as tokens_out
   from run r join thread t using (thread_no) join usage u using (run_no)
- where r.chain = :chain and (:owner is null or t.owner = :owner) group by u.model order by u.model;
+ where (r.chain = :chain or (r.run_id = :chain and r.chain is null)) and (:owner is null or t.owner = :owner) group by u.model order by u.model;
 
 -- name: chain_usage
 select sum(r.steps) as steps, sum(r.model_calls) as model_calls, sum(r.tokens_in) as tokens_in,
        sum(r.tokens_out) as tokens_out, sum(r.tool_calls) as tool_calls, sum(r.active_s) as active_s
   from run r join thread t using (thread_no)
- where r.chain = :chain and (:owner is null or t.owner = :owner);
+ where (r.chain = :chain or (r.run_id = :chain and r.chain is null)) and (:owner is null or t.owner = :owner);
 
 -- name: get_run
 {run_record}
@@ -102,7 +103,7 @@ select sum(r.steps) as steps, sum(r.model_calls) as model_calls, sum(r.tokens_in
 
 -- name: has_leave
 select 1 as ok from event
- where thread_no = :thread_no and run_no = :run_no and kind = 'gate_passed' and ref = :checkpoint_id;
+ where thread_no = :thread_no and run_no = :run_no and kind = :kind and ref = :checkpoint_id;
 
 -- name: has_begun
 -- Read from what the run itself has written: the head may since have been edited by hand.

@@ -159,8 +159,9 @@ select chain.seq, chain.parent, chain.body, k.body as key_body
 
 -- name: skeletons
 -- All that pruning needs to know of a thread's checkpoints, oldest first.
-select c.seq, c.ns, c.checkpoint_id, c.parent, c.run_no, c.run_ref, c.key_seq, c.body, k.body as key_body
-  from checkpoint c left join checkpoint k on k.thread_no = c.thread_no and k.seq = c.key_seq
+select c.seq, c.ns, c.checkpoint_id, c.parent, coalesce(r.run_id, c.run_ref) as run_id, c.key_seq, c.body,
+       k.body as key_body
+  from checkpoint c left join run r on r.run_no = c.run_no left join checkpoint k on k.thread_no = c.thread_no and k.seq = c.key_seq
  where c.thread_no = :thread_no order by c.seq;
 
 -- name: drop_checkpoint
@@ -181,16 +182,13 @@ select ns, place, task_id, run_no, body from write where thread_no = :thread_no;
 -- name: specs_of
 select spec from run where thread_no = :thread_no;
 
--- name: threads_of_runs
--- Runs of ours by their row, those of a saver used alone by what its metadata says.
+-- name: threads_of_run
+-- A run of ours by its row, that of a saver used alone by what its metadata says.
 select t.thread_no, t.owner, t.thread_id, t.graph, t.state, t.created_at, t.updated_at from thread t
  where (:owner is null or t.owner = :owner)
-   and t.thread_no in (select thread_no from run where run_id in (select value from json_each(:run_ids))
+   and t.thread_no in (select thread_no from run where run_id = :run_id
                         union
-                       select thread_no from checkpoint where run_ref in (select value from json_each(:run_ids)));
-
--- name: run_nos
-select run_no, run_id from run where run_id in (select value from json_each(:run_ids));
+                       select thread_no from checkpoint where run_ref = :run_id);
 
 -- name: open_bases
 -- Where a start-over of the thread's newest run would begin; kept while that run is unfinished.

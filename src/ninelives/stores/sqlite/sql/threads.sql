@@ -83,8 +83,8 @@ select (:target << 32) | (pack_no & 0xffffffff), items, bytes, frame from pack
 insert into checkpoint (thread_no, seq, ns, checkpoint_id, parent, run_ref, key_seq, body, created_at)
 select :target, seq + :shift, ns, checkpoint_id,
        case typeof(parent) when 'integer' then parent + :shift else parent end,
-       run_ref, key_seq + :shift, body, created_at
-  from checkpoint where thread_no = :source order by seq;
+       coalesce((select run_id from run r where r.run_no = c.run_no), run_ref), key_seq + :shift, body, created_at
+  from checkpoint c where thread_no = :source order by seq;
 
 -- name: copy_write
 insert into write (thread_no, ns, place, task_id, run_no, body)
