@@ -20,6 +20,7 @@ from typing import Any, TypeAlias
 
 from langchain_core.callbacks import BaseCallbackHandler, BaseCallbackManager
 from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.base import Checkpoint, CheckpointMetadata, CheckpointTuple
 from langgraph.errors import GraphDrained
 from langgraph.pregel import Pregel
 from langgraph.types import Command, Interrupt, PregelTask, StateSnapshot
@@ -186,13 +187,14 @@ class Drive:
 
     async def _must_have(self, base: str) -> None:
         """LangGraph would take a checkpoint that is not there for an empty thread, and begin anew."""
-        if await self.store.aperform(self.store.get_checkpoint(self.scope, self.run.thread_id, "", base)) is None:
+        if not await self.store.aperform(self.store.has_checkpoint(self.scope, self.run.thread_id, "", base)):
             why = f"has no checkpoint {base!r} any more, which this run is to begin from"
             raise NoCheckpointFoundError(self.run.thread_id, why=why)
 
     async def _check_head(self, *, pending: bool) -> None:
         """`pending`: what waits at the head is to go on; a new input drops it, by its caller's own choice."""
-        head = await self.store.aperform(self.store.get_checkpoint(self.scope, self.run.thread_id, "", None))
+        act = self.store.get_checkpoint(self.scope, self.run.thread_id, "", None, self.claim.lease)
+        head = await self.store.aperform(act)
         if head is None:
             return
         self.saver.preload(head)
@@ -336,7 +338,8 @@ class Drive:
         Record the end. Where the store cannot take it now, the heartbeat tries again: a run that nobody drives any more
         must not look alive for as long as its process lives.
         """
-        act = self.store.finish_run(self.claim.lease, status, cause=cause, usage=self.spent.take())
+        usage = self.spent.take()
+        act = self.store.finish_run(self.claim.lease, status, cause=cause, usage=usage, spec=self.run.spec)
         try:
             self.run = await self.store.aperform(act)
         except StoreUnavailableError:
@@ -402,11 +405,31 @@ class RunSaver(Saver):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._head: StoredCheckpoint | None = None
+        self._untouched = False
         self.asked: set[str] = set()
 
     def preload(self, head: StoredCheckpoint) -> None:
         """The head as it was read by the preflight; nobody else can have moved it under our claim."""
-        self._head = head
+        self._head, self._untouched = head, True
+
+    def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
+        return self._tuple_or_none(head) if (head := self._preloaded(config)) else super().get_tuple(config)
+
+    async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
+        return self._tuple_or_none(head) if (head := self._preloaded(config)) else await super().aget_tuple(config)
+
+    def _preloaded(self, config: RunnableConfig) -> StoredCheckpoint | None:
+        """The head, for the first who asks for it: a second one would get the same objects, and others may be due."""
+        conf, head = config["configurable"], self._head
+        wanted = conf.get("checkpoint_id") or (head.checkpoint_id if head else None)
+        if head is None or not self._untouched or conf.get("checkpoint_ns") or wanted != head.checkpoint_id:
+            return None
+        self._untouched = False
+        return head
+
+    def _put(self, config: RunnableConfig, checkpoint: Checkpoint, metadata: CheckpointMetadata) -> Any:
+        self._untouched = False
+        return super()._put(config, checkpoint, metadata)
 
     def open_questions(self) -> list[Interrupt]:
         return _langgraph.pending_interrupts(self._head.writes) if self._head else []
@@ -424,6 +447,7 @@ class RunSaver(Saver):
         return found._replace(pending_writes=settled)
 
     def _put_writes(self, config: RunnableConfig, writes: Any, task_id: str, task_path: str) -> Any:
+        self._untouched = False
         if not config["configurable"].get("checkpoint_ns"):
             self.asked.update(i.id for channel, value in writes if channel == _langgraph.INTERRUPT for i in value)
         return super()._put_writes(config, writes, task_id, task_path)

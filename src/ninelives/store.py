@@ -32,6 +32,7 @@ from ninelives.model import (
     NewEffect,
     NewRun,
     Run,
+    RunSpec,
     RunStatus,
     Scope,
     StoredCheckpoint,
@@ -333,10 +334,18 @@ class Store(ABC):
 
     @abstractmethod
     def finish_run(
-        self, lease: Lease, status: RunStatus, *, cause: str | None = None, usage: Usage = NO_USAGE
+        self,
+        lease: Lease,
+        status: RunStatus,
+        *,
+        cause: str | None = None,
+        usage: Usage = NO_USAGE,
+        spec: RunSpec | None = None,
     ) -> Act[Run]:
         """
         End the run under its claim: done, failed, interrupted, or back to queued (drained at a step boundary).
+
+        `spec`: its request, where the caller has it; it is read again else.
 
         Raises:
             LeaseLostError: somebody else has it.
@@ -435,6 +444,10 @@ class Store(ABC):
         Raises:
             StoreCorruptError: content is missing or is not what was written.
         """
+
+    @abstractmethod
+    def has_checkpoint(self, scope: Scope, thread_id: str, ns: str, checkpoint_id: str) -> Act[bool]:
+        """Whether it is there; nothing of it is read."""
 
     @abstractmethod
     def list_heads(self, scope: Scope, thread_id: str) -> Act[list[StoredCheckpoint]]:

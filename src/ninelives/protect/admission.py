@@ -432,7 +432,7 @@ def _by_id(resume: Any, questions: list[Interrupt]) -> dict[str, Any]:
 
 async def must_have(p: Protection, thread_id: str, checkpoint_id: str) -> None:
     """LangGraph would take an unknown checkpoint, or one that was pruned, for an empty thread, and begin anew."""
-    if await p.store.aperform(p.store.get_checkpoint(p.scope, thread_id, "", checkpoint_id)) is None:
+    if not await p.store.aperform(p.store.has_checkpoint(p.scope, thread_id, "", checkpoint_id)):
         raise NoCheckpointFoundError(thread_id, why=f"has no checkpoint {checkpoint_id!r} (any more)")
 
 

@@ -140,7 +140,7 @@ class EventActs(Procedures):
         if thread is None:
             return []
         rows = yield Query("list_events", {"thread_no": thread["thread_no"], "after": after, "limit": limit})
-        return [Event(**{**unpacked(row, "run_id", "ref"), "kind": EVENT_KINDS[row["kind"]]}) for row in rows]
+        return [_event(row) for row in rows]
 
     @act
     def note_graph(self, fp: str, graph: str, description: Mapping[str, Any]) -> Steps[None]:
@@ -150,6 +150,13 @@ class EventActs(Procedures):
     def find_graph(self, fp: str) -> Steps[Mapping[str, Any] | None]:
         row = one((yield Query("find_graph", {"fp": fp})))
         return self.decode(row["description"]) if row else None
+
+
+def _event(row: Row) -> Event:
+    values = {**unpacked(row, "run_id", "ref"), "kind": EVENT_KINDS[row["kind"]]}
+    if values["kind"] == "run_started":
+        values["ref"] = values["run_id"]
+    return Event(**values)
 
 
 def _fields(new: NewEffect) -> dict[str, Any]:

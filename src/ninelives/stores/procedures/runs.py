@@ -89,13 +89,15 @@ class RunActs(ContentActs):
             raise ThreadBusyError(thread["thread_id"], unpacked_id(held["run_id"]), held["worker"])
 
     def _settle_newest(self, thread: Row, new: NewRun) -> Steps[None]:
-        newest = yield from self._newest_run(thread["thread_no"])
+        row = one((yield Query("find_newest_run", {"thread_no": thread["thread_no"]})))
+        newest = _record(row, RunSpec()) if row else None
         if new.closes is not None and (newest is None or newest.run_id != new.closes):
             found = newest.run_id if newest else None
             raise DivergentStateError(thread["thread_id"], f"run {new.closes!r} is not its newest run", found)
         if newest is None or not newest.unfinished:
             return
         if new.closes is None:
+            newest = yield from self._run(Scope(thread["owner"]), newest.run_id)
             raise UnfinishedRunError(Unfinished(newest, usage=newest.usage))
         yield from self._close(thread, newest, RunStatus.ABANDONED, "superseded")
 
@@ -132,8 +134,8 @@ class RunActs(ContentActs):
                 "epoch": (yield from _next_epoch()),
             },
         )
-        yield event(thread["thread_no"], "run_started", run_no=rows[0]["run_no"], ref=new.run_id)
-        run = yield from self._run(scope, new.run_id)
+        yield event(thread["thread_no"], "run_started", run_no=rows[0]["run_no"])
+        run = yield from self._run(scope, new.run_id, new.spec)
         return Admission(run, _lease(run, thread["thread_no"], worker), created)
 
     @act
@@ -215,7 +217,13 @@ class RunActs(ContentActs):
 
     @act
     def finish_run(
-        self, lease: Lease, status: RunStatus, *, cause: str | None = None, usage: Usage = NO_USAGE
+        self,
+        lease: Lease,
+        status: RunStatus,
+        *,
+        cause: str | None = None,
+        usage: Usage = NO_USAGE,
+        spec: RunSpec | None = None,
     ) -> Steps[Run]:
         params = {"run_no": lease.run_no, "thread_no": lease.thread_no, "status": status.value, "cause": cause}
         yield from fenced(lease)
@@ -224,7 +232,7 @@ class RunActs(ContentActs):
         if status is RunStatus.DONE:
             yield Query("withdraw_interrupts_after", {"thread_no": lease.thread_no, "run_no": lease.run_no})
         yield event(lease.thread_no, f"run_{'drained' if status is RunStatus.QUEUED else status}", lease=lease)
-        return (yield from self._run(Scope(lease.owner), lease.run_id))
+        return (yield from self._run(Scope(lease.owner), lease.run_id, spec))
 
     @act
     def close_run(self, scope: Scope, run_id: str, status: RunStatus, *, by: str) -> Steps[Run]:
@@ -305,11 +313,12 @@ class RunActs(ContentActs):
 
     # -- shared ---------------------------------------------------------------------------------------------------
 
-    def _run(self, scope: Scope, run_id: str) -> Steps[Run]:
+    def _run(self, scope: Scope, run_id: str, spec: RunSpec | None = None) -> Steps[Run]:
+        """`spec`: where the caller knows it already."""
         row = one((yield Query("get_run", {"owner": scope.owner, "run_id": packed_id(run_id)})))
         if row is None:
             raise NoCheckpointFoundError(run_id, what="run", why="is not known here")
-        return (yield from self._records([row]))[0]
+        return (yield from self._records([row]))[0] if spec is None else _record(row, spec)
 
     def _run_by_key(self, scope: Scope, graph: str, key: str) -> Steps[Run | None]:
         params = {"key_scope": _key_scope(scope, graph), "key": key}

@@ -389,6 +389,14 @@ class StateActs(ContentActs):
         return memory
 
     @reading
+    def has_checkpoint(self, scope: Scope, thread_id: str, ns: str, checkpoint_id: str) -> Steps[bool]:
+        thread = yield from thread_row(scope, thread_id)
+        if thread is None:
+            return False
+        place = {"thread_no": thread["thread_no"], "ns": ns, "checkpoint_id": packed_id(checkpoint_id)}
+        return bool((yield Query("find_place", place)))
+
+    @reading
     def list_heads(self, scope: Scope, thread_id: str) -> Steps[list[StoredCheckpoint]]:
         thread = yield from thread_row(scope, thread_id)
         if thread is None:
