@@ -12,13 +12,15 @@ import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
+from datetime import UTC, datetime
 from pathlib import Path
 
 from benchmarks.corpus import load_corpus
 from benchmarks.goals import LONG, SHORT, goals
 from benchmarks.judging import Goal, judge
+from benchmarks.machine import machine
 from benchmarks.plan import ROUNDS, MeasuringFailedError, carry_out, planned
-from benchmarks.record import keep, record
+from benchmarks.record import About, Kind, keep, record
 from benchmarks.report import write_page
 from benchmarks.tables import HEADINGS, aligned, cells
 
@@ -39,7 +41,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _measure(wanted: Sequence[Goal], options: argparse.Namespace) -> None:
-    corpus, start = load_corpus(), time.monotonic()
+    corpus, where, at, start = load_corpus(), machine(), datetime.now(UTC), time.monotonic()
     plan = planned((figure for goal in wanted for figure in goal.figures), options.repeats)
     with tempfile.TemporaryDirectory(prefix="ninelives-bench-", dir=options.folder) as folder:
         results = carry_out(plan, Path(folder), options.seed, _tell)
@@ -50,7 +52,9 @@ def _measure(wanted: Sequence[Goal], options: argparse.Namespace) -> None:
     if options.only:
         _tell("the kept results and the page are as before: they tell of all goals or none")
         return
-    keep(record("bench-full" if options.full else "bench", options.seed, took_s, corpus, rows, results))
+    kind: Kind = "bench-full" if options.full else "bench"
+    about = About(kind, options.seed, at.isoformat(timespec="seconds"), where, round(took_s))
+    keep(record(about, corpus, rows, results))
     write_page()
 
 

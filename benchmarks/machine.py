@@ -21,10 +21,12 @@ PACKAGES = (
 
 
 def machine() -> dict[str, str]:
+    """As it is now; `load` is how many processes want to run."""
     return {
         "system": f"{platform.system()} {platform.release()} ({platform.machine()})",
         "cpu": f"{_cpu()}, {os.cpu_count()} cores",
         "memory": f"{_memory_bytes() / 2**30:.0f} GiB",
+        "load": f"{os.getloadavg()[0]:.1f}",
         "python": f"{platform.python_implementation()} {platform.python_version()}",
         "sqlite": sqlite3.sqlite_version,
         **{name: _version(name) for name in PACKAGES},

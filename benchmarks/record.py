@@ -5,14 +5,12 @@ from __future__ import annotations
 import json
 import statistics
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict
-from datetime import UTC, datetime
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from benchmarks.corpus import Corpus
 from benchmarks.judging import Row
-from benchmarks.machine import machine
 from benchmarks.spec import Measured, Spec
 
 Kind: TypeAlias = Literal["bench", "bench-full"]
@@ -21,18 +19,27 @@ Record: TypeAlias = dict[str, Any]
 RESULTS = Path(__file__).parent / "results"
 
 
-def record(
-    kind: Kind, seed: int, took_s: float, corpus: Corpus, rows: Iterable[Row], results: Mapping[Spec, list[Measured]]
-) -> Record:
+@dataclass(frozen=True)
+class About:
+    """
+    Attributes:
+        at: when it began, as an ISO date.
+        machine: as it was then.
+    """
+
+    kind: Kind
+    seed: int
+    at: str
+    machine: Mapping[str, str]
+    took_s: float
+
+
+def record(about: About, corpus: Corpus, rows: Iterable[Row], results: Mapping[Spec, list[Measured]]) -> Record:
     """All that the page tells, and every single measurement, so that a figure can be traced to what it is made of."""
     weighed = [figures["new_bytes"] for spec, rounds in results.items() if _is_plain_chat(spec) for figures in rounds]
     disk = next((rounds for spec, rounds in results.items() if spec.workload == "disk"), [])
     return {
-        "kind": kind,
-        "at": datetime.now(UTC).isoformat(timespec="seconds"),
-        "took_s": round(took_s),
-        "seed": seed,
-        "machine": machine(),
+        **asdict(about),
         "disk": {name: statistics.median(figures[name] for figures in disk) for name in ("sync_s", "commit_s") if disk},
         "corpus": {"digest": corpus.digest, "prose_chars": len(corpus.prose), "code_chars": len(corpus.code)},
         "new_bytes": max(weighed, key=len, default={}),

@@ -37,7 +37,7 @@ those.
   (no saver, stock, ours, no saver, …). Figures are medians of the rounds; a ratio is the median of the rounds' ratios.
 - **Over no saver.** "No saver" is a checkpointer that keeps references and serialises nothing: LangGraph's own time,
   which is subtracted. A superstep is whatever ends in a checkpoint; a turn of the chat has five. "Around a turn" is the
-  median of the tenth of the chat before it, but of ten turns at least.
+  median of the tenth of the chat before it, but of twenty turns at least.
 - **Bytes** are those of all files of the store, indexes included, after `wal_checkpoint(TRUNCATE)`. The whole history
   is kept. 1 MB is a million bytes. "Per step" is by how much the store grows, free pages left out.
 - **The chat.** A question, a tool call, what the tool read (2 to 7.5 kB of code, each fortieth 50 kB), an answer, with
@@ -106,14 +106,15 @@ def _names(run: Record, rounds: int) -> str:
 
 def _where(run: Record) -> str:
     where, disk = run["machine"], run["disk"]
-    packages = [f"{name} {version}" for name, version in where.items() if name not in ("system", "cpu", "memory")]
+    told = ("system", "cpu", "memory", "load")
+    packages = [f"{name} {version}" for name, version in where.items() if name not in told]
     text = run["corpus"]
     new = [f"{int(turns):,} turns {in_words(size, 'bytes')}" for turns, size in run["new_bytes"].items()]
     return "\n".join(
         [
-            f"Machine: {where['cpu']}, {where['memory']}, {where['system']}. Its disk takes"
-            f" {in_words(disk['sync_s'], 's')} to append and sync 3 kB, {in_words(disk['commit_s'], 's')} for"
-            " a commit of SQLite that inserts as much.\n",
+            f"Machine: {where['cpu']}, {where['memory']}, {where['system']}; load {where['load']} when it began."
+            f" Its disk takes {in_words(disk['sync_s'], 's')} to append and sync 3 kB,"
+            f" {in_words(disk['commit_s'], 's')} for a commit of SQLite that inserts as much.\n",
             f"Versions: {', '.join(packages)}.\n",
             f"Corpus `{text['digest']}`: {in_words(text['prose_chars'], 'bytes')} of prose,"
             f" {in_words(text['code_chars'], 'bytes')} of code. New text: {', '.join(new)}.",

@@ -23,7 +23,7 @@ from benchmarks.workloads.common import peak_bytes, seconds, thread
 
 MARKS = (50, 100, 200, 500, 1000)
 """Turns at which a chat is weighed; where it ends, it is weighed too."""
-WINDOW_MIN = 10
+WINDOW_MIN = 20
 
 
 def chat(spec: Spec, folder: Path, seed: int, round: int) -> Measured:
@@ -135,6 +135,6 @@ def _fill(floor: NoSaver, folder: Path) -> None:
 
 
 def _typical(seconds: list[float], end: int, each: int = 1) -> float:
-    """The median of the last tenth before `end`, but of ten turns at least. `each`: how many a turn has."""
+    """The median of the last tenth before `end`, but of twenty turns at least. `each`: how many a turn has."""
     window = max(WINDOW_MIN * each, end // 10)
     return statistics.median(seconds[max(0, end - window) : end])

@@ -117,7 +117,7 @@ class Drive:
             from_nothing=run.spec.from_base and run.base is None,
             spent=self.spent.take,
         )
-        self.saver.graph = plan.graph
+        self.saver.serve(plan.graph)
         self.graph = _langgraph.with_saver(plan.graph, self.saver)
         self.graph.__dict__.update(attributes)
         self.config = self._config(config)
@@ -407,6 +407,10 @@ class RunSaver(Saver):
         self._head: StoredCheckpoint | None = None
         self._untouched = False
         self.asked: set[str] = set()
+
+    def serve(self, graph: AnyGraph) -> None:
+        """Where a graph has a DeltaChannel, LangGraph waits for a step's writes before it puts the checkpoint."""
+        self.graph, self._defers = graph, not _langgraph.has_delta_channels(graph)
 
     def preload(self, head: StoredCheckpoint) -> None:
         """The head as it was read by the preflight; nobody else can have moved it under our claim."""

@@ -69,6 +69,9 @@ class Saver(BaseCheckpointSaver[int]):
         self.store, self.scope, self.lease = store, Scope(owner), lease
         self._graph_fp, self._keep, self._from_nothing, self._spent = graph_fp, frozenset(keep), from_nothing, spent
 
+    _defers = False
+    """A task's writes may be committed together with the checkpoint that follows them."""
+
     def with_allowlist(self, extra_allowlist: Collection[tuple[str, ...]]) -> Saver:
         """Our types are always an allow-list; names of types found in data are never imported."""
         return self
@@ -243,6 +246,7 @@ class Saver(BaseCheckpointSaver[int]):
             questions=_questions(writes) if self.lease else (),
             kind=_kind(checkpoint_id, task_id, {channel for channel, _ in writes}),
             usage=self._spent() if self.lease else NO_USAGE,
+            defers=self._defers,
         )
         return self.store.put_writes(self.scope, thread_id, put, self.lease)
 

@@ -68,25 +68,24 @@ class Act(Generic[T_co]):
 
     Attributes:
         reads: it only reads.
+        quick: it reads a row or two, which is done where it is asked for: handing it to a thread would take longer.
         frees: it forgets things, whose room may be given back.
+        defers: nobody waits for it: it may be committed together with what comes in the next moment.
         undo: called when its statements had run and were then taken back; not when one of them raised.
     """
 
     name: str
     steps: Steps[T_co]
     reads: bool = False
+    quick: bool = False
     frees: bool = False
+    defers: bool = False
     undo: Callable[[], None] | None = None
 
 
 def act(steps: Callable[Concatenate[S, P], Steps[T]]) -> Callable[Concatenate[S, P], Act[T]]:
     """Make a method that yields statements into one that returns an `Act` of the same name."""
-    return _named(steps, reads=False)
-
-
-def forgetting(steps: Callable[Concatenate[S, P], Steps[T]]) -> Callable[Concatenate[S, P], Act[T]]:
-    """As `act`, for one that frees room."""
-    return _named(steps, reads=False, frees=True)
+    return _named(steps)
 
 
 def reading(steps: Callable[Concatenate[S, P], Steps[T]]) -> Callable[Concatenate[S, P], Act[T]]:
@@ -94,12 +93,20 @@ def reading(steps: Callable[Concatenate[S, P], Steps[T]]) -> Callable[Concatenat
     return _named(steps, reads=True)
 
 
-def _named(
-    steps: Callable[Concatenate[S, P], Steps[T]], *, reads: bool, frees: bool = False
-) -> Callable[Concatenate[S, P], Act[T]]:
+def glancing(steps: Callable[Concatenate[S, P], Steps[T]]) -> Callable[Concatenate[S, P], Act[T]]:
+    """As `reading`, for one that reads a row or two."""
+    return _named(steps, reads=True, quick=True)
+
+
+def forgetting(steps: Callable[Concatenate[S, P], Steps[T]]) -> Callable[Concatenate[S, P], Act[T]]:
+    """As `act`, for one that frees room."""
+    return _named(steps, frees=True)
+
+
+def _named(steps: Callable[Concatenate[S, P], Steps[T]], **marks: Any) -> Callable[Concatenate[S, P], Act[T]]:
     @wraps(steps)
     def named(self: S, /, *args: P.args, **kwargs: P.kwargs) -> Act[T]:
-        return Act(steps.__name__.lstrip("_"), steps(self, *args, **kwargs), reads, frees)
+        return Act(steps.__name__.lstrip("_"), steps(self, *args, **kwargs), **marks)
 
     return named
 
@@ -127,6 +134,8 @@ class PutWrites:
     questions: Sequence[tuple[str, Any]] = ()
     kind: str = "task_done"
     """Of the event that tells of it: `task_done`, `task_failed`, `task_asked`, `input`."""
+    defers: bool = False
+    """Nobody waits for it: see `Act`."""
     usage: Usage = NO_USAGE
 
 

@@ -16,9 +16,10 @@ from benchmarks.corpus import Corpus, load_corpus
 from benchmarks.figures import Figure, exponent, stored, superstep_s
 from benchmarks.goals import LONG, SHORT, goals
 from benchmarks.judging import Goal, Limit, judge
+from benchmarks.machine import machine
 from benchmarks.messages import BIG_EVERY, CorpusTooShortError, new_bytes, turn_number, turns
 from benchmarks.plan import carry_out, planned
-from benchmarks.record import Record, keep, kept, record
+from benchmarks.record import About, Record, keep, kept, record
 from benchmarks.report import PAGE, page, read_notes
 from benchmarks.spec import Saver, Spec, Workload
 from benchmarks.subjects import DATABASE, stored_bytes
@@ -231,7 +232,7 @@ def run(corpus: Corpus) -> Record:
     ]
     rows = [judge(goal, results) for goal in made]
     results[ANYTHING] = [{"value": value, "sync_s": 0.001, "commit_s": 0.002} for value in (3.0, 4.0)]
-    return record("bench", 7, 61.0, corpus, rows, results)
+    return record(About("bench", 7, "2026-11-30T12:00:00+00:00", machine(), 61.0), corpus, rows, results)
 
 
 def test_the_page_tells_every_goal(run: Record) -> None:

@@ -11,7 +11,7 @@ from langgraph.channels.delta import DeltaChannel
 from langgraph.types import Command, Overwrite
 
 from ninelives._langgraph.private import ensure_message_ids, get_overwrite
-from ninelives._langgraph.subgraphs import AnyGraph
+from ninelives._langgraph.subgraphs import AnyGraph, all_graphs
 
 
 def with_message_ids(graph: AnyGraph, input: Any) -> Any:
@@ -26,6 +26,12 @@ def with_message_ids(graph: AnyGraph, input: Any) -> Any:
     if isinstance(input, dict):
         return dict(_with_ids(graph, input.items()))
     return input
+
+
+def has_delta_channels(graph: AnyGraph) -> bool:
+    """Of its own, or of a graph inside it."""
+    graphs = [graph, *all_graphs(graph).values()]
+    return any(isinstance(channel, DeltaChannel) for each in graphs for channel in each.channels.values())
 
 
 def _command_with_ids(graph: AnyGraph, command: Command[Any]) -> Command[Any]:

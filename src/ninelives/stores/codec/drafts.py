@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from ninelives.stores.codec.encoding import encode
 from ninelives.stores.codec.frames import Frames, pack
@@ -233,6 +233,18 @@ def _has_plain_keys(value: Mapping[Any, Any]) -> bool:
 # -- in the transaction ---------------------------------------------------------------------------------------------
 
 
+class Heading(NamedTuple):
+    """A channel's value as one act has stored it; see `Draft` and `ListHead`."""
+
+    place: Place
+    draft: Draft
+    numbers: list[int]
+    keys: int | None
+    runs: Runs
+    far: Held | None
+    data: bytes
+
+
 class Intake:
     """Gives numbers to what is new, from the thread's next free one on, and makes nodes of drafts."""
 
@@ -241,7 +253,7 @@ class Intake:
         self.entries: list[Entry] = []
         self.held: list[Held] = []
         self._given: dict[bytes, int] = {}
-        self._heads: list[tuple[Place, Draft, list[int], int | None, Runs, Held | None]] = []
+        self._heads: list[Heading] = []
 
     @property
     def next(self) -> int:
@@ -266,7 +278,7 @@ class Intake:
             runs = Runs().add([far.number])
             node = self._written(draft, runs, far)
         if place is not None:
-            self._heads.append((place, draft, numbers, keys, runs, far))
+            self._heads.append(Heading(place, draft, numbers, keys, runs, far, node))
         return node
 
     def _written(self, draft: Draft, runs: Runs, far: Held | None) -> bytes:
@@ -320,23 +332,27 @@ class Intake:
                 memory.rests[number] = entry.bases
         for held in self.held:
             memory.hold(held)
-        for place, draft, numbers, keys, runs, far in self._heads:
-            if (head := _head_of(memory, draft, numbers, keys, runs, far)) is not None:
-                memory.heads[place] = head
+        for heading in self._heads:
+            if (head := _head_of(memory, heading)) is not None:
+                memory.heads[heading.place] = head
             else:
-                memory.heads.pop(place, None)
+                memory.heads.pop(heading.place, None)
 
 
-def _head_of(
-    memory: Memory, draft: Draft, numbers: Sequence[int], keys: int | None, runs: Runs, far: Held | None
-) -> Head | None:
+def _head_of(memory: Memory, heading: Heading) -> Head | None:
+    draft, numbers = heading.draft, heading.numbers
     if draft.form is Form.LIST:
-        before = draft.head.numbers if draft.head else []
-        return ListHead([*draft.value], [*before, *numbers], runs, far)
+        before = draft.head
+        held = [memory.by_number.get(number) for number in numbers]
+        live, was = [each and each.live for each in held], [each and each.was for each in held]
+        if before is not None:
+            numbers, live, was = [*before.numbers, *numbers], [*before.live, *live], [*before.was, *was]
+        whole = None not in held and len(live) == len(draft.value)
+        return ListHead([*draft.value], numbers, heading.runs, heading.far, heading.data if whole else b"", live, was)
     if draft.form is Form.DICT:
         entries = dict(_entries(memory, draft.value, numbers))
-        held = memory.by_number.get(keys) if keys is not None else None
-        return DictHead(held, entries, far) if held and len(entries) == len(draft.value) else None
+        keys = memory.by_number.get(heading.keys) if heading.keys is not None else None
+        return DictHead(keys, entries, heading.far) if keys and len(entries) == len(draft.value) else None
     return memory.by_number.get(numbers[0])
 
 

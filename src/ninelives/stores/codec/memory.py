@@ -18,7 +18,7 @@ from collections import Counter, OrderedDict, deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from operator import attrgetter, eq, is_
+from operator import eq, is_
 from typing import Any, NamedTuple
 
 from ninelives.stores.codec.nodes import Runs
@@ -70,6 +70,13 @@ def _live_part(value: Any) -> Any:
     return getattr(value, "__dict__", None)
 
 
+def _all_same(live: list[Any], was: list[Any]) -> bool:
+    try:
+        return all(map(eq, live, was))
+    except Exception:  # see `_same`
+        return False
+
+
 def _same(live: Any, was: Any) -> bool:
     try:
         return bool(live == was)
@@ -78,12 +85,22 @@ def _same(live: Any, was: Any) -> bool:
 
 
 class ListHead(NamedTuple):
-    """A list as it was stored last; `runs` are its numbers, or those behind the ones of `far`."""
+    """
+    A list as it was stored last.
+
+    Attributes:
+        runs: its numbers, or those behind the ones of `far`.
+        data: its node.
+        live, was: of each element, what shows a change, and how it looked. (Apart, to be compared at once.)
+    """
 
     values: list[Any]
     numbers: list[int]
     runs: Runs
-    far: Held | None = None
+    far: Held | None
+    data: bytes
+    live: list[Any]
+    was: list[Any]
 
 
 class DictHead(NamedTuple):
@@ -95,6 +112,23 @@ class DictHead(NamedTuple):
 
 
 Head = ListHead | DictHead | Held
+
+
+class Walk(NamedTuple):
+    """
+    What a checkpoint's DeltaChannels replay, as it was found out.
+
+    Attributes:
+        origin: the checkpoint.
+        chains: per channel, the ancestors whose writes it replays, nearest first.
+        seeds: per channel, the node that they start from.
+        writes: `(task, channel, node)` of each of those ancestors.
+    """
+
+    origin: int
+    chains: dict[str, list[int]]
+    seeds: dict[str, bytes]
+    writes: dict[int, list[tuple[str, str, bytes]]]
 
 
 class KeyBody(NamedTuple):
@@ -117,6 +151,7 @@ class Memory:
     rests: dict[int, tuple[int, ...]] = field(default_factory=dict)
     """Items that are stored as the difference from others, and from which."""
     keys: dict[str, KeyBody] = field(default_factory=dict)
+    walks: dict[str, Walk] = field(default_factory=dict)
     claimed: bool = False
     """A run of this process works on the thread: its objects are the ones to hold."""
     lock: threading.RLock = field(default_factory=threading.RLock)
@@ -161,11 +196,22 @@ class Memory:
             start = self._turn % len(older)
             self._turn += LOOKED_AT_MAX - newest
             known += islice(_round(older, start), LOOKED_AT_MAX - newest)
-        try:
-            same = all(map(eq, map(attrgetter("live"), known), map(attrgetter("was"), known)))
-        except Exception:  # see `_same`
-            return known
-        return [] if same else known
+        return [] if _all_same([held.live for held in known], [held.was for held in known]) else known
+
+    def list_of(self, place: Place, data: bytes) -> list[Any] | None:
+        """The list that a node makes, of objects that are held here and look as they did; None if it must be built."""
+        head = self.heads.get(place)
+        if not isinstance(head, ListHead) or head.data != data:
+            return None
+        length = len(head.values)
+        newest = length - LOOKED_AT_MAX // 2 if length > LOOKED_AT_MAX else 0
+        spans = [(newest, length)]
+        if newest:
+            start = self._turn % newest
+            self._turn += LOOKED_AT_MAX // 2
+            spans.append((start, start + LOOKED_AT_MAX // 2))
+        same = all(_all_same(head.live[first:last], head.was[first:last]) for first, last in spans)
+        return [*head.values] if same else None
 
     def suspects(self, limit: int) -> list[Held]:
         """Up to `limit` objects to be encoded again: the newest, and of the older ones as many in turn."""

@@ -166,6 +166,11 @@ def read_varint(data: bytes | memoryview, place: int) -> tuple[int, int]:
     raise StoreCorruptError("a number is cut off.")
 
 
+def wrapper_of(data: bytes) -> int:
+    """Of a node that is not read further."""
+    return data[0] & ~_FORM
+
+
 def unwrapped(value: Any) -> tuple[int, Any]:
     """`(wrapper, what is in it)`; only exact classes with a list or dict inside count."""
     mark = WRAPPER_OF.get(type(value), 0)

@@ -222,7 +222,11 @@ class ContentActs(Procedures):
         if node.form is Form.LIST:
             far = self._far_held(memory, near, found)
             numbers = near.numbers if near.form is Form.MORE else node.numbers if far is None else [far.number]
-            memory.heads[place] = ListHead([*inner], [*node.numbers], Runs().add(numbers), far)
+            elements = [memory.by_number.get(number) for number in node.numbers]
+            whole = all(each is not None and each.value is value for each, value in zip(elements, inner, strict=True))
+            live, was = [each and each.live for each in elements], [each and each.was for each in elements]
+            runs = Runs().add(numbers)
+            memory.heads[place] = ListHead([*inner], [*node.numbers], runs, far, data if whole else b"", live, was)
         elif node.form is Form.DICT:
             keys = memory.by_number.get(node.numbers[0])
             entries = {key: memory.by_number.get(number) for key, number in zip(inner, node.numbers[1:], strict=True)}

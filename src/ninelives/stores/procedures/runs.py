@@ -34,7 +34,7 @@ from ninelives.model import (
     Usage,
     WorkerLease,
 )
-from ninelives.store import Act, Query, Row, Steps, act, reading
+from ninelives.store import Act, Query, Row, Steps, act, glancing, reading
 from ninelives.stores import codec
 from ninelives.stores.codec.drafts import Draft, Intake, New
 from ninelives.stores.codec.nodes import Form
@@ -265,7 +265,7 @@ class RunActs(ContentActs):
 
     # -- reading --------------------------------------------------------------------------------------------------
 
-    @reading
+    @glancing
     def holds(self, lease: Lease) -> Steps[bool]:
         return bool((yield Query("holds", {"run_no": lease.run_no, "epoch": lease.epoch})))
 
@@ -298,14 +298,14 @@ class RunActs(ContentActs):
         models = {row["model"]: (row["model_calls"], row["tokens_in"], row["tokens_out"]) for row in rows}
         return replace(usage, by_model=models)
 
-    @reading
+    @glancing
     def has_leave(self, lease: Lease) -> Steps[bool]:
         head = one((yield Query("find_head", {"thread_no": lease.thread_no, "ns": ""})))
         place = {"thread_no": lease.thread_no, "checkpoint_id": head["checkpoint_id"] if head else None}
         kind = EVENT_KINDS.index("gate_passed")
         return bool((yield Query("has_leave", {"run_no": lease.run_no, "kind": kind, **place})))
 
-    @reading
+    @glancing
     def has_begun(self, lease: Lease) -> Steps[tuple[bool, bool]]:
         params = {"run_no": lease.run_no, "thread_no": lease.thread_no, "null_task": NULL_TASK}
         row = (yield Query("has_begun", params))[0]

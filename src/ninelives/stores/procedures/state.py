@@ -15,10 +15,11 @@ from typing import Any
 from ninelives import _langgraph
 from ninelives.errors import DivergentStateError, LackOfSnapshotFrequency, StoreCorruptError
 from ninelives.model import ONE_USER, Lease, Scope, StoredCheckpoint
-from ninelives.store import Act, PutCheckpoint, PutWrites, Query, Row, Steps, act, reading
+from ninelives.store import Act, PutCheckpoint, PutWrites, Query, Row, Steps, act, glancing, reading
 from ninelives.stores import codec
 from ninelives.stores.codec.drafts import Draft, Intake
-from ninelives.stores.codec.memory import KeyBody, Memory
+from ninelives.stores.codec.memory import KeyBody, Memory, Walk
+from ninelives.stores.codec.nodes import wrapped, wrapper_of
 from ninelives.stores.codec.words import long, moment, short, spelled
 from ninelives.stores.procedures.base import (
     as_json,
@@ -33,6 +34,8 @@ from ninelives.stores.procedures.content import ContentActs, Contents, ThreadKey
 from ninelives.stores.procedures.runs import spend
 from ninelives.stores.procedures.threads import add_thread, must_be_free, reopened, thread_row
 
+CHAIN_PAGE_KNOWN = 8
+"""Fetched at once where a part of the chain is known already: what one request has added."""
 CHAIN_PAGE = 64
 """Ancestors fetched at once; a DeltaChannel's snapshot is at most 50 updates away by deepagents' default."""
 KEY_USES = 32
@@ -181,9 +184,9 @@ class StateActs(ContentActs):
         questions = [(interrupt_id, self.encode(payload)) for interrupt_id, payload in put.questions]
         memory = self.memories.get(key)
         drafts = _under(memory, draft)
-        return self.remembering(
-            key, self._put_writes(scope, thread_id, put, lease, key, draft, memory, drafts, questions)
-        )
+        act = self._put_writes(scope, thread_id, put, lease, key, draft, memory, drafts, questions)
+        act.defers = put.defers
+        return self.remembering(key, act)
 
     @act
     def _put_writes(
@@ -388,7 +391,7 @@ class StateActs(ContentActs):
         memory.claimed = lease is not None
         return memory
 
-    @reading
+    @glancing
     def has_checkpoint(self, scope: Scope, thread_id: str, ns: str, checkpoint_id: str) -> Steps[bool]:
         thread = yield from thread_row(scope, thread_id)
         if thread is None:
@@ -436,26 +439,37 @@ class StateActs(ContentActs):
     ) -> Steps[list[StoredCheckpoint]]:
         """Checkpoints with their writes and content: four statements per thread, whatever their age and number."""
         built: dict[int, StoredCheckpoint] = {}
+        shared = memory if shares and self.trusting else None
         for thread_no in dict.fromkeys(row["thread_no"] for row in rows):
             mine = [row for row in rows if row["thread_no"] == thread_no]
             writes = yield from self._writes_of(thread_no, mine)
             bodies = self._bodies(mine)
-            nodes = [node for body in bodies.values() for node in body.nodes.values()]
+            ready = self._ready(shared, mine[0]["ns"], bodies[mine[0]["seq"]].nodes) if shared else {}
+            nodes = [node for body in bodies.values() for name, node in body.nodes.items() if name not in ready]
             nodes += [node for write in writes for _, _, node in write.entries]
-            trusted = memory if shares and self.trusting else None
-            found = yield from self.contents(thread_no, nodes, trusted)
+            found = yield from self.contents(thread_no, nodes, shared)
             by_place: dict[int, list[Written]] = {}
             for write in writes:
                 by_place.setdefault(write.place, []).append(write)
             for row in mine:
                 body = bodies[row["seq"]]
-                stored = self._assemble(row, body, by_place.get(row["seq"], []), found)
+                stored = self._assemble(row, body, by_place.get(row["seq"], []), found, ready)
                 built[stored.seq] = stored
                 if memory is not None:
                     with memory.lock:
-                        self.learn(memory, row["ns"], found, body.nodes, stored.checkpoint["channel_values"])
+                        unknown = {name: node for name, node in body.nodes.items() if name not in ready}
+                        self.learn(memory, row["ns"], found, unknown, stored.checkpoint["channel_values"])
                         self._learn_key(memory, row)
         return [built[_order(row["thread_no"], row["seq"])] for row in rows]
+
+    def _ready(self, memory: Memory, ns: str, nodes: Mapping[str, bytes]) -> dict[str, Any]:
+        """Values of channels that this process holds as they are."""
+        ready = {}
+        with memory.lock:
+            for name, node in nodes.items():
+                if (values := memory.list_of((ns, name), node)) is not None:
+                    ready[name] = wrapped(wrapper_of(node), values)
+        return ready
 
     def _learn_key(self, memory: Memory, row: Row) -> None:
         if row["key_seq"] is not None:
@@ -463,11 +477,16 @@ class StateActs(ContentActs):
         else:
             memory.keys[row["ns"]] = KeyBody(row["seq"], self.frames.open(row["body"]), 0)
 
-    def _assemble(self, row: Row, body: Body, writes: Iterable[Written], found: Contents) -> StoredCheckpoint:
+    def _assemble(
+        self, row: Row, body: Body, writes: Iterable[Written], found: Contents, ready: Mapping[str, Any]
+    ) -> StoredCheckpoint:
         used: set[int] = set()
         checkpoint_id = unpacked_id(row["checkpoint_id"])
         run_id = unpacked_id(row["run_id"]) if row["run_id"] is not None else None
-        values = {name: found.join(node, used, f"channel {name!r}") for name, node in body.nodes.items()}
+        values = {
+            name: ready[name] if name in ready else found.join(node, used, f"channel {name!r}")
+            for name, node in body.nodes.items()
+        }
         return StoredCheckpoint(
             thread_id=row["thread_id"],
             ns=row["ns"],
@@ -554,50 +573,64 @@ class StateActs(ContentActs):
         thread = yield from thread_row(scope, thread_id)
         if thread is None:
             return {name: ([], []) for name in channels}
+        memory = yield from self._memory_to_read(_key(scope, thread_id, None), thread["thread_no"], lease)
+        shared = memory if lease and self.trusting else None
+        known = shared.walks.get(ns) if shared else None
         place = {"thread_no": thread["thread_no"], "ns": ns}
-        chains, seeds = yield from self._walk(thread_id, place, checkpoint_id, channels)
-        rows = [{"ns": ns, "seq": seq} for seq in sorted({seq for chain in chains.values() for seq in chain})]
-        writes = yield from self._writes_of(thread["thread_no"], rows)
-        by_place: dict[int, list[Written]] = {}
-        for write in writes:
-            by_place.setdefault(write.place, []).append(write)
+        walk = yield from self._walk(thread_id, place, checkpoint_id, channels, known)
         replays = {
             name: [
                 (task_id, node)
-                for seq in reversed(chains[name])
-                for task_id, _, channel, node in in_order(by_place.get(seq, []))
+                for seq in reversed(walk.chains[name])
+                for task_id, channel, node in walk.writes.get(seq, [])
                 if channel == name
             ]
             for name in channels
         }
-        nodes = [*seeds.values(), *(node for replay in replays.values() for _, node in replay)]
-        memory = yield from self._memory_to_read(_key(scope, thread_id, None), thread["thread_no"], lease)
-        found = yield from self.contents(thread["thread_no"], nodes, memory if lease and self.trusting else None)
+        ready = self._ready(shared, ns, walk.seeds) if shared else {}
+        nodes = [node for name, node in walk.seeds.items() if name not in ready]
+        nodes += [node for replay in replays.values() for _, node in replay]
+        found = yield from self.contents(thread["thread_no"], nodes, shared)
         used: set[int] = set()
-        history = {}
-        for name in channels:
-            seed = [found.join(seeds[name], used, f"channel {name!r}")] if name in seeds else []
-            values = [(task_id, name, found.join(node, used, f"write {name!r}")) for task_id, node in replays[name]]
-            history[name] = (values, seed)
+        seeds = ready | {
+            name: found.join(node, used, f"channel {name!r}") for name, node in walk.seeds.items() if name not in ready
+        }
+        history = {
+            name: (
+                [(task_id, name, found.join(node, used, f"write {name!r}")) for task_id, node in replays[name]],
+                [seeds[name]] if name in seeds else [],
+            )
+            for name in channels
+        }
         if memory is not None:
             with memory.lock:
-                self.learn(memory, ns, found, {n: seeds[n] for n in seeds}, {n: history[n][1][0] for n in seeds})
+                unknown = {name: node for name, node in walk.seeds.items() if name not in ready}
+                self.learn(memory, ns, found, unknown, seeds)
+                memory.walks[ns] = walk
         return history
 
     def _walk(
-        self, thread_id: str, place: Mapping[str, Any], checkpoint_id: str, channels: Sequence[str]
-    ) -> Steps[tuple[dict[str, list[int]], dict[str, bytes]]]:
-        """Per channel: the ancestors whose writes it replays, nearest first; and the node of its first value."""
+        self,
+        thread_id: str,
+        place: Mapping[str, Any],
+        checkpoint_id: str,
+        channels: Sequence[str],
+        known: Walk | None,
+    ) -> Steps[Walk]:
+        """From parent to parent, up to where the last walk began or every channel has a value to start from."""
         chains: dict[str, list[int]] = {name: [] for name in channels}
         seeds: dict[str, bytes] = {}
         walked: set[int] = set()
         cursor: Any = packed_id(checkpoint_id)
-        found = one((yield Query("find_place", {**place, "checkpoint_id": cursor})))
-        origin = cursor = found["seq"] if found else cursor
+        here = one((yield Query("find_place", {**place, "checkpoint_id": cursor})))
+        origin = cursor = here["seq"] if here else cursor
+        if known is not None and known.chains.keys() != chains.keys():
+            known = None
         while cursor is not None and len(seeds) < len(chains):
             rows = []
             if isinstance(cursor, int):
-                rows = yield Query("ancestors", {**place, "seq": cursor, "limit": CHAIN_PAGE})
+                limit = CHAIN_PAGE if known is None else CHAIN_PAGE_KNOWN
+                rows = yield Query("ancestors", {**place, "seq": cursor, "limit": limit})
             if not rows:
                 raise LackOfSnapshotFrequency(
                     f"thread {thread_id!r}: checkpoint {cursor if isinstance(cursor, int) else unpacked_id(cursor)!r},"
@@ -606,17 +639,40 @@ class StateActs(ContentActs):
                     " fewer."
                 )
             for row in rows:
-                if row["seq"] != origin and row["seq"] not in walked:
-                    walked.add(row["seq"])
+                if row["seq"] in walked or (row["seq"] == origin and walked):
+                    continue
+                walked.add(row["seq"])
+                if row["seq"] != origin:
                     nodes = self._body(row).nodes
                     for name in (name for name in channels if name not in seeds):
                         chains[name].append(row["seq"])
                         if name in nodes:
                             seeds[name] = nodes[name]
+                if known is not None and row["seq"] == known.origin:
+                    for name in (name for name in channels if name not in seeds):
+                        chains[name] += known.chains[name]
+                        if name in known.seeds:
+                            seeds[name] = known.seeds[name]
+                    rows = [{**row, "parent": None}]
+                    break
             cursor = rows[-1]["parent"]
             if cursor in walked or cursor == origin:
                 break  # a saver used alone re-put an ancestor under its own descendant
-        return chains, seeds
+        writes = yield from self._writes_on(place, {seq for chain in chains.values() for seq in chain}, known)
+        return Walk(origin, chains, seeds, writes)
+
+    def _writes_on(
+        self, place: Mapping[str, Any], seqs: set[int], known: Walk | None
+    ) -> Steps[dict[int, list[tuple[str, str, bytes]]]]:
+        """What was written under these checkpoints. It is final: each of them has been moved on from."""
+        found = {seq: known.writes[seq] for seq in seqs & known.writes.keys()} if known else {}
+        rows = [{"ns": place["ns"], "seq": seq} for seq in sorted(seqs - found.keys())]
+        by_place: dict[int, list[Written]] = {row["seq"]: [] for row in rows}
+        for write in (yield from self._writes_of(place["thread_no"], rows)):
+            by_place[write.place].append(write)
+        for seq, writes in by_place.items():
+            found[seq] = [(task_id, channel, node) for task_id, _, channel, node in in_order(writes)]
+        return found
 
 
 LOOK_BACK = 100

@@ -8,7 +8,7 @@ from typing import Any
 
 from ninelives.errors import DivergentStateError, GraphChangedError, NoCheckpointFoundError, ThreadBusyError
 from ninelives.model import Scope, Thread
-from ninelives.store import Query, Row, Steps, act, forgetting, reading
+from ninelives.store import Query, Row, Steps, act, forgetting, glancing, reading
 from ninelives.stores import codec
 from ninelives.stores.codec.nodes import Form, write_node
 from ninelives.stores.procedures.base import Procedures, event, one, unpacked_id
@@ -18,7 +18,7 @@ NOTHING = write_node(Form.INLINE, 0, codec.encode(None, codec.DEFAULT_TYPES))
 
 
 class ThreadActs(Procedures):
-    @reading
+    @glancing
     def find_thread(self, scope: Scope, thread_id: str) -> Steps[Thread | None]:
         row = yield from thread_row(scope, thread_id)
         return Thread(**row) if row else None

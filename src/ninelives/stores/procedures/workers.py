@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from ninelives.errors import WorkerLostError
 from ninelives.model import Worker, WorkerLease
-from ninelives.store import Query, Steps, act, reading
+from ninelives.store import Query, Steps, act, glancing
 from ninelives.stores.procedures.base import Procedures
 
 
@@ -29,7 +29,7 @@ class WorkerActs(Procedures):
     def bury_worker(self, worker_id: str) -> Steps[bool]:
         return bool((yield Query("drop_worker", {"worker_id": worker_id})))
 
-    @reading
+    @glancing
     def list_workers(self) -> Steps[list[Worker]]:
         return [Worker(**row) for row in (yield Query("list_workers"))]
 

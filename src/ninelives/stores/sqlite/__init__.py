@@ -98,6 +98,8 @@ class SqliteStore(SqlActs, Store):
 
     async def aperform(self, act: Act[T]) -> T:
         if act.reads and not self.in_memory:
+            if act.quick:
+                return self._read(act)
             self._writer.must_serve()
             return await asyncio.get_running_loop().run_in_executor(self._readers, self._read, act)
         result: T = await asyncio.shield(asyncio.wrap_future(self.submit(act)))

@@ -24,6 +24,8 @@ from ninelives.store import Act
 from ninelives.stores.sqlite.database import Tell, drive, give_back, translated
 
 BATCH_MAX = 64
+DEFER_S = 0.001
+"""For how long acts that nobody waits for may wait for others. What a task wrote is followed by its checkpoint."""
 
 
 class Waiting(NamedTuple):
@@ -87,7 +89,11 @@ class Writer:
     def _take(self) -> list[Waiting]:
         with self._changed:
             self._changed.wait_for(lambda: self._waiting or self._closing)
+            self._changed.wait_for(self._is_urgent, DEFER_S)
             return [self._waiting.popleft() for _ in range(min(len(self._waiting), BATCH_MAX))]
+
+    def _is_urgent(self) -> bool:
+        return self._closing or len(self._waiting) >= BATCH_MAX or not all(one.act.defers for one in self._waiting)
 
     def _transact(self, batch: list[Waiting]) -> None:
         """Run a crowd of acts in one transaction, then answer each of them."""
