@@ -198,17 +198,17 @@ def test_a_file_held_by_another_program(path: Path, store: SqliteStore, desk: De
 
 def test_content_that_was_changed_behind_our_back_is_damage(path: Path, desk: Desk) -> None:
     """A missing item and one with other bytes are errors, never other values."""
-    desk.put(None, "c1", values={"n": ["good"]})
-    desk.put(None, "c2", "c1", values={"n": ["bad"]})
+    desk.put(None, "c1", values={"n": ["good" * 20]})
+    desk.put(None, "c2", "c1", values={"n": ["bad" * 30]})
     with sqlite3.connect(path) as conn:
-        conn.execute("update item set frame = cast(frame || 'x' as blob) where digest = (select max(digest) from item)")
+        conn.execute("update pack set frame = cast(frame || 'x' as blob) where pack_no = (select max(pack_no) from pack)")
     conn.close()
 
-    with pytest.raises(StoreCorruptError, match="not what was stored"):
+    with pytest.raises(StoreCorruptError, match="thread .t., checkpoint .c2.: .* The newest whole checkpoint is .c1."):
         [desk.get(checkpoint_id) for checkpoint_id in ("c1", "c2")]
 
     with sqlite3.connect(path) as conn:
-        conn.execute("delete from item")
+        conn.execute("delete from pack")
     conn.close()
     with pytest.raises(StoreCorruptError, match=r"channel 'n': item \w+ is missing"):
         desk.get("c1")
@@ -269,7 +269,7 @@ def test_a_refused_one_is_not_part_of_the_commit(store: SqliteStore, desk: Desk)
     gate.open()
 
     assert bad.exception(10) is not None
-    assert [future.result(10) for future in good] == [None] * 3
+    assert [future.result(10) for future in good] == [[]] * 3
     assert commits.groups == [3]
     assert desk.checkpoints() == ["c1"]
 
@@ -308,7 +308,7 @@ def test_an_acknowledgement_that_is_lost_is_not_the_act(store: SqliteStore, desk
     gate.open()
 
     assert isinstance(lost.exception(10), KeyboardInterrupt)
-    assert (before.result(10), after.result(10)) == (None, None)
+    assert (before.result(10), after.result(10)) == ([], [])
     assert desk.checkpoints("copy") == ["c1"]
 
 

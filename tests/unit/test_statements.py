@@ -78,7 +78,7 @@ def test_every_use_has_a_statement() -> None:
 @pytest.mark.parametrize("name", STATEMENTS)
 def test_no_statement_reads_a_whole_table(conn: sqlite3.Connection, name: str) -> None:
     """Each finds its rows by an index, but for those that have a reason not to."""
-    lists = dict.fromkeys(("idxs", "keys", "ids", "channels", "run_ids"), "[]")
+    lists = dict.fromkeys(("keys", "ranges", "seqs"), "[]")
     params = {param: lists.get(param, 1) for param in re.findall(r":(\w+)", STATEMENTS[name])}
 
     plan = [row["detail"] for row in conn.execute(f"explain query plan {STATEMENTS[name]}", params)]
@@ -90,21 +90,23 @@ def test_no_statement_reads_a_whole_table(conn: sqlite3.Connection, name: str) -
 @pytest.mark.parametrize(
     ("name", "index"),
     [
-        ("move_tip", "head_tip"),
-        ("find_head", "checkpoint_order"),
-        ("newest_checkpoint", "checkpoint_order"),
+        ("move_tip", "PRIMARY KEY (thread_no=? AND ns=? AND seq=?)"),
+        ("find_head", "PRIMARY KEY (thread_no=? AND seq=?)"),
+        ("newest_checkpoint", "PRIMARY KEY (thread_no=? AND seq=?)"),
         ("one_checkpoint", "checkpoint_by_id"),
-        ("ancestors", "checkpoint_by_id"),
+        ("find_place", "checkpoint_by_id"),
+        ("ancestors", "PRIMARY KEY (thread_no=? AND seq=?)"),
         ("find_held_run", "run_one_running"),
         ("find_run_by_key", "run_key"),
         ("find_newest_run", "run_of_thread"),
-        ("writes_of", "PRIMARY KEY (thread_no=? AND ns=? AND checkpoint_id=?)"),
-        ("get_items", "PRIMARY KEY (thread_no=? AND digest=?)"),
+        ("writes_of", "PRIMARY KEY (thread_no=? AND ns=? AND place=?)"),
+        ("get_packs", "INTEGER PRIMARY KEY (rowid>? AND rowid<?)"),
+        ("get_writes", "PRIMARY KEY (thread_no=? AND ns=? AND place=? AND task_id=?)"),
     ],
 )
 def test_what_every_step_asks_goes_by_its_index(conn: sqlite3.Connection, name: str, index: str) -> None:
     """The statements of a superstep cost the same however old the thread and however many there are."""
-    params = {param: 1 for param in re.findall(r":(\w+)", STATEMENTS[name])} | {"keys": "[]"}
+    params = {param: 1 for param in re.findall(r":(\w+)", STATEMENTS[name])} | {"keys": "[]", "ranges": "[]"}
 
     plan = " ".join(row["detail"] for row in conn.execute(f"explain query plan {STATEMENTS[name]}", params))
 

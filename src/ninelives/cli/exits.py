@@ -55,6 +55,7 @@ EXITS: dict[type[NineLivesError], Exit] = {
     # change the setup
     errors.ConfigError: Exit.SETUP,
     errors.GraphChangedError: Exit.SETUP,
+    errors.EncryptionKeyError: Exit.SETUP,
     errors.SchemaVersionError: Exit.SETUP,
     errors.UnsupportedVersionError: Exit.SETUP,
     # fetch a person

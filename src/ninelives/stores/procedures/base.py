@@ -51,6 +51,13 @@ class Procedures:
     def decode(self, data: bytes) -> Any:
         return codec.decode(self.frames.open(data), self.types)
 
+    def private(self, text: str | None) -> bytes | str | None:
+        """What people and programs say in their own words: readable in a plain store, sealed in an encrypted one."""
+        return text if text is None or self.frames.keys is None else self.frames.seal(text.encode())
+
+    def public(self, stored: bytes | str | None) -> str | None:
+        return self.frames.open(stored).decode() if isinstance(stored, bytes) else stored
+
     def checked(self, plain: bytes) -> bytes:
         """With a checksum in front, for what is told apart from damage by nothing else."""
         return checksum(plain)[:CHECKED_BYTES] + plain

@@ -96,7 +96,13 @@ class EffectActs(Procedures):
         return [self._effect_record(row) for row in rows]
 
     def _settle(self, effect: Effect, state: EffectState, result: bytes, *, by: str, why: str | None) -> Steps[None]:
-        params = {"effect_no": effect.effect_no, "state": state.value, "result": result, "by": by, "why": why}
+        params = {
+            "effect_no": effect.effect_no,
+            "state": state.value,
+            "result": result,
+            "by": by,
+            "why": self.private(why),
+        }
         yield Query("settle_effect", params)
 
     def _effect(self, scope: Scope, key: str, *, fresh: bool = False) -> Steps[Effect | None]:
@@ -106,7 +112,7 @@ class EffectActs(Procedures):
     def _effect_record(self, row: Row, *, fresh: bool = False) -> Effect:
         values = unpacked(row, "run_id")
         values["result"] = None if values["result"] is None else self.decode(values["result"])
-        values["state"] = EffectState(values["state"])
+        values["state"], values["why"] = EffectState(values["state"]), self.public(values["why"])
         values["holder_alive"], values["claim_stands"] = bool(values["holder_alive"]), bool(values["claim_stands"])
         return Effect(fresh=fresh, **values)
 

@@ -90,7 +90,7 @@ class RunActs(ContentActs):
 
     def _settle_newest(self, thread: Row, new: NewRun) -> Steps[None]:
         row = one((yield Query("find_newest_run", {"thread_no": thread["thread_no"]})))
-        newest = _record(row, RunSpec()) if row else None
+        newest = self._record(row, RunSpec()) if row else None
         if new.closes is not None and (newest is None or newest.run_id != new.closes):
             found = newest.run_id if newest else None
             raise DivergentStateError(thread["thread_id"], f"run {new.closes!r} is not its newest run", found)
@@ -253,6 +253,7 @@ class RunActs(ContentActs):
 
     def _end(self, params: Mapping[str, Any]) -> Steps[None]:
         head = one((yield Query("find_head", {"thread_no": params["thread_no"], "ns": ""})))
+        params = {**params, "cause": self.private(params["cause"])}
         yield Query("end_run", {**params, "last_checkpoint": head["checkpoint_id"] if head else None})
 
     def _withdraw_input(self, thread_no: int, run: Run) -> Steps[None]:
@@ -318,7 +319,7 @@ class RunActs(ContentActs):
         row = one((yield Query("get_run", {"owner": scope.owner, "run_id": packed_id(run_id)})))
         if row is None:
             raise NoCheckpointFoundError(run_id, what="run", why="is not known here")
-        return (yield from self._records([row]))[0] if spec is None else _record(row, spec)
+        return (yield from self._records([row]))[0] if spec is None else self._record(row, spec)
 
     def _run_by_key(self, scope: Scope, graph: str, key: str) -> Steps[Run | None]:
         params = {"key_scope": _key_scope(scope, graph), "key": key}
@@ -353,7 +354,7 @@ class RunActs(ContentActs):
             nodes = {row["run_no"]: self.frames.open(row["spec"]) for row in rows if row["thread_no"] == thread_no}
             found = yield from self.contents(thread_no, nodes.values())
             specs |= {run_no: self._spec(node, found) for run_no, node in nodes.items()}
-        return [_record(row, specs[row["run_no"]]) for row in rows]
+        return [self._record(row, specs[row["run_no"]]) for row in rows]
 
     def _spec(self, node: bytes, found: Contents) -> RunSpec:
         """A request with a class that this program does not allow can be listed, not driven."""
@@ -362,15 +363,15 @@ class RunActs(ContentActs):
         except UnknownTypeError as error:
             return RunSpec(input=Unreadable(error))
 
-
-def _record(row: Row, spec: RunSpec) -> Run:
-    values = unpacked(row, "run_id", "chain", "continues", "replaces", "base", "last_checkpoint")
-    usage = _usage(values)
-    for name in (*COUNTS, "spec", "thread_no"):
-        values.pop(name)
-    values["status"] = RunStatus(values["status"])
-    values["worker_alive"] = bool(values["worker_alive"])
-    return Run(spec=spec, usage=usage, **values)
+    def _record(self, row: Row, spec: RunSpec) -> Run:
+        values = unpacked(row, "run_id", "chain", "continues", "replaces", "base", "last_checkpoint")
+        usage = _usage(values)
+        for name in (*COUNTS, "spec", "thread_no"):
+            values.pop(name)
+        values["cause"] = self.public(values["cause"])
+        values["status"] = RunStatus(values["status"])
+        values["worker_alive"] = bool(values["worker_alive"])
+        return Run(spec=spec, usage=usage, **values)
 
 
 def spend(lease: Lease, usage: Usage) -> Steps[None]:

@@ -14,9 +14,9 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from secrets import token_hex
 from typing import Any, TypeVar
 from urllib.parse import quote
-from uuid import uuid4
 
 from ninelives.clock import Clock, system_clock
 from ninelives.errors import ConfigError, StoreUnavailableError
@@ -24,6 +24,7 @@ from ninelives.model import Worker
 from ninelives.store import Act, Store
 from ninelives.stores import codec
 from ninelives.stores.codec.frames import Frames
+from ninelives.stores.codec.keys import KeyRing
 from ninelives.stores.codec.memory import Memories
 from ninelives.stores.procedures import SqlActs
 from ninelives.stores.sqlite.database import Database, drive, migrate, translated
@@ -55,12 +56,13 @@ class SqliteStore(SqlActs, Store):
     ) -> None:
         if synchronous.upper() not in ("FULL", "NORMAL", "EXTRA"):
             raise ConfigError(f"synchronous={synchronous!r}: SQLite knows FULL, EXTRA and NORMAL for us.")
+        keys = KeyRing.from_env()
         # Once and for all: a link to it would have lock files of its own, and the current folder may change.
         path = None if path is None else Path(path).resolve()
         self._file, self._inode = path, 0
         self.clock = clock
         self.types = codec.DEFAULT_TYPES.copy()
-        self.frames, self.memories, self.token = Frames(), Memories(), uuid4().hex
+        self.frames, self.memories, self.token = Frames(keys), Memories(), token_hex(8)
         self.in_memory = path is None
         self.url = "memory://" if path is None else f"sqlite:///{path}"
         self.durability = _promise(path, synchronous)
@@ -78,7 +80,8 @@ class SqliteStore(SqlActs, Store):
             with self._my_turn():
                 conn = self._db.connect()
                 try:
-                    migrate(conn, self.url, wal=not self.in_memory)
+                    secret = migrate(conn, self.url, wal=not self.in_memory, new_secret=self.frames.new_secret)
+                    self.frames.use_secret(secret)
                 except BaseException:
                     conn.close()
                     raise

@@ -108,9 +108,16 @@ def _run(conn: sqlite3.Connection, query: Query) -> list[Row]:
     return rows
 
 
-def migrate(conn: sqlite3.Connection, path: str, *, wal: bool) -> None:
+def migrate(
+    conn: sqlite3.Connection, path: str, *, wal: bool, new_secret: Callable[[], bytes | None] = lambda: None
+) -> bytes | None:
     """
     Bring the schema up to date; each migration commits together with its record.
+
+    Args:
+        new_secret: gives what a store that is made now keeps of its encryption.
+
+    Returns what the store keeps of it; None for a plain one.
 
     Raises:
         SchemaVersionError: the store was made by a newer release.
@@ -118,22 +125,27 @@ def migrate(conn: sqlite3.Connection, path: str, *, wal: bool) -> None:
         StoreUnavailableError: another program holds the file.
     """
     try:
-        for setting in NEW_FILE:
-            conn.execute(setting)
+        if conn.execute("pragma page_count").fetchone()["page_count"] == 0:
+            for setting in NEW_FILE:
+                conn.execute(setting)
         if wal:
             conn.execute("pragma journal_mode = wal")
         conn.execute("begin immediate")
         try:
-            _apply(conn)
+            if _apply(conn) == 0 and (made := new_secret()) is not None:
+                conn.execute("insert into meta (name, value) values ('secret', ?)", (made,))
+            row = conn.execute("select value from meta where name = 'secret'").fetchone()
             conn.execute("commit")
         finally:
             if conn.in_transaction:
                 conn.execute("rollback")
     except sqlite3.Error as error:
         raise translated(error, path) from error
+    return row["value"] if row else None
 
 
-def _apply(conn: sqlite3.Connection) -> None:
+def _apply(conn: sqlite3.Connection) -> int:
+    """Returns the version that was found; 0 for a new store."""
     known = migrations()
     version = _version(conn)
     if version > known[-1][0]:
@@ -146,6 +158,7 @@ def _apply(conn: sqlite3.Connection) -> None:
                 "insert into meta (name, value) values ('schema', ?) on conflict (name) do update set value = ?",
                 (number, number),
             )
+    return version
 
 
 def give_back(conn: sqlite3.Connection) -> None:

@@ -51,7 +51,7 @@ CREATE TABLE effect (
     state text not null check (state in ('intent', 'done', 'not_done', 'unknown')),
     result blob,
     by text,
-    why text,
+    why any,                                -- as cause
     created_at real not null,
     settled_at real,
     unique (owner, key)
@@ -98,7 +98,7 @@ CREATE TABLE interrupt (
 ) strict, without rowid;
 CREATE TABLE meta (
     name text primary key,
-    value integer not null
+    value any not null
 ) strict, without rowid;
 CREATE TABLE pack (
     pack_no integer primary key,            -- thread_no * 2^32 + the number of its first item
@@ -125,7 +125,7 @@ CREATE TABLE run (
     not_before real not null default 0,
     priority integer not null default 0,
     attempt integer not null default 0,
-    cause text,
+    cause any,                              -- text; sealed in an encrypted store, like all that people and programs say
     worker text,
     epoch integer not null default 0,
     graph_fp text,

@@ -3,7 +3,7 @@
 
 create table meta (
     name text primary key,
-    value integer not null
+    value any not null
 ) strict, without rowid;
 
 -- One global sequence of epochs: a claim's epoch is above every earlier one, on every thread.
@@ -61,7 +61,7 @@ create table run (
     not_before real not null default 0,
     priority integer not null default 0,
     attempt integer not null default 0,
-    cause text,
+    cause any,                              -- text; sealed in an encrypted store, like all that people and programs say
     worker text,
     epoch integer not null default 0,
     graph_fp text,
@@ -161,7 +161,7 @@ create table effect (
     state text not null check (state in ('intent', 'done', 'not_done', 'unknown')),
     result blob,
     by text,
-    why text,
+    why any,                                -- as cause
     created_at real not null,
     settled_at real,
     unique (owner, key)

@@ -108,12 +108,11 @@ values (:thread_no, (select event_next from thread where thread_no = :thread_no)
 -- name: list_events
 -- A checkpoint is an event of its own.
 select e.seq, e.kind, r.run_id, e.attempt, e.ref, e.at
-  from (select seq, kind, run_no, attempt, ref, at from event where thread_no = :thread_no and seq > :after
-         union all
-        select seq, 0, run_no, attempt, checkpoint_id, created_at from checkpoint
-         where thread_no = :thread_no and seq > :after) e
-       left join run r on r.run_no = e.run_no
- order by e.seq limit :limit;
+  from event e left join run r on r.run_no = e.run_no where e.thread_no = :thread_no and e.seq > :after
+ union all
+select c.seq, 0, r.run_id, c.attempt, c.checkpoint_id, c.created_at
+  from checkpoint c left join run r on r.run_no = c.run_no where c.thread_no = :thread_no and c.seq > :after
+ order by 1 limit :limit;
 
 -- name: note_graph
 insert into graph_version (fp, graph, description, seen_at) values (:fp, :graph, :description, now_s())

@@ -140,10 +140,11 @@ select max(seq) as seq from checkpoint where thread_no = :thread_no and checkpoi
  order by c.seq desc limit :limit;
 
 -- name: writes_of
--- Of several checkpoints of one thread at once.
-select ns, place, task_id, run_no, body from write
- where thread_no = :thread_no
-   and (ns, place) in (select json_extract(j.value, '$[0]'), json_extract(j.value, '$[1]') from json_each(:keys) j);
+-- Of several checkpoints of one thread at once. Cross join: one search per checkpoint, in that order.
+select w.ns, w.place, w.task_id, w.run_no, w.body
+  from json_each(:keys) j
+       cross join write w on w.thread_no = :thread_no and w.ns = json_extract(j.value, '$[0]')
+                         and w.place = json_extract(j.value, '$[1]');
 
 -- name: ancestors
 -- The checkpoint itself, then parent after parent; not by id or seq, which a fork would mislead.
