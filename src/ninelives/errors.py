@@ -149,6 +149,20 @@ class ConfigError(NineLivesError):
     """A setting is wrong: which, where, and what is allowed."""
 
 
+class MutatedStateWarning(UserWarning):
+    """
+    A value of the state was changed in place after it had been stored. What it is now has been stored as well, but
+    what an earlier checkpoint holds is what was there then; a process that was killed in between goes on from that.
+    """
+
+    def __init__(self, thread_id: str, path: str) -> None:
+        self.thread_id, self.path = thread_id, path
+        super().__init__(
+            f"thread {thread_id!r}: {path} was changed in place since it was stored; it is stored anew. Return the"
+            " change from the node as an update instead: a copy that was changed, under the same id."
+        )
+
+
 class EncryptionKeyError(NineLivesError):
     """A key of an encrypted store is missing, wrong or not of its form; or there are keys, and the store is plain."""
 

@@ -37,7 +37,8 @@ from ninelives.errors import (
 )
 from ninelives.lease import Claim
 from ninelives.model import EffectState, Run, RunSpec, RunStatus, Scope, StoredCheckpoint, Unreadable, Usage
-from ninelives.saver import Saver
+from ninelives.saver import Paths, Saver
+from ninelives.store import Act
 
 log = logging.getLogger(__name__)
 
@@ -299,6 +300,7 @@ class Drive:
         """The graph came to a stop by itself: it is done, or asks something; unless a node swallowed a stop of ours."""
         if self.journal.stopped is not None:
             raise self.journal.stopped
+        await self.saver.store_changed()
         paused = bool(self.paused or self.waiting or self.saver.asked) or await self._at_breakpoint()
         await self._finish(RunStatus.INTERRUPTED if paused else RunStatus.DONE)
 
@@ -406,6 +408,7 @@ class RunSaver(Saver):
         super().__init__(*args, **kwargs)
         self._head: StoredCheckpoint | None = None
         self._untouched = False
+        self._newest: tuple[RunnableConfig, Checkpoint, CheckpointMetadata] | None = None
         self.asked: set[str] = set()
 
     def serve(self, graph: AnyGraph) -> None:
@@ -431,9 +434,25 @@ class RunSaver(Saver):
         self._untouched = False
         return head
 
-    def _put(self, config: RunnableConfig, checkpoint: Checkpoint, metadata: CheckpointMetadata) -> Any:
+    def _put(
+        self, config: RunnableConfig, checkpoint: Checkpoint, metadata: CheckpointMetadata, *, amends: bool = False
+    ) -> Act[Paths]:
         self._untouched = False
-        return super()._put(config, checkpoint, metadata)
+        if not config["configurable"].get("checkpoint_ns"):
+            self._newest = config, checkpoint, metadata
+        return super()._put(config, checkpoint, metadata, amends=amends)
+
+    async def store_changed(self) -> None:
+        """
+        What was changed in place and not seen when its checkpoint was put is put again, under that checkpoint's id.
+
+        Raises: as `put_checkpoint`.
+        """
+        assert self.lease is not None
+        changed = self.store.changed_in_place(self.lease)
+        if changed and self._newest is not None:
+            await self.store.aperform(self._put(*self._newest, amends=True))
+            self._warn(self._newest[0], changed)
 
     def open_questions(self) -> list[Interrupt]:
         return _langgraph.pending_interrupts(self._head.writes) if self._head else []

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, TypeAlias, cast
@@ -28,6 +29,7 @@ from langgraph.checkpoint.base import (
 )
 
 from ninelives import _langgraph
+from ninelives.errors import MutatedStateWarning
 from ninelives.model import NO_USAGE, Lease, Scope, StoredCheckpoint, Usage
 from ninelives.store import Act, PutCheckpoint, PutWrites, Store
 
@@ -37,6 +39,7 @@ ERROR_SOURCE_IDX = -5
 """Beside LangGraph's own special slots (-1…-4): which node failed goes and comes with its error."""
 PAGE_MAX = 100
 Page: TypeAlias = Act[list[StoredCheckpoint]]
+Paths: TypeAlias = list[str]
 
 IDX = {**WRITES_IDX_MAP, _langgraph.ERROR_SOURCE_NODE: ERROR_SOURCE_IDX}
 
@@ -167,7 +170,7 @@ class Saver(BaseCheckpointSaver[int]):
         metadata: CheckpointMetadata,
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
-        self.store.perform(self._put(config, checkpoint, metadata))
+        self._warn(config, self.store.perform(self._put(config, checkpoint, metadata)))
         return _config(*_place(config, checkpoint["id"]))
 
     async def aput(
@@ -177,10 +180,16 @@ class Saver(BaseCheckpointSaver[int]):
         metadata: CheckpointMetadata,
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
-        await self.store.aperform(self._put(config, checkpoint, metadata))
+        self._warn(config, await self.store.aperform(self._put(config, checkpoint, metadata)))
         return _config(*_place(config, checkpoint["id"]))
 
-    def _put(self, config: RunnableConfig, checkpoint: Checkpoint, metadata: CheckpointMetadata) -> Act[Any]:
+    def _warn(self, config: RunnableConfig, changed: Sequence[str]) -> None:
+        for path in changed:
+            warnings.warn(MutatedStateWarning(str(config["configurable"]["thread_id"]), path), stacklevel=2)
+
+    def _put(
+        self, config: RunnableConfig, checkpoint: Checkpoint, metadata: CheckpointMetadata, *, amends: bool = False
+    ) -> Act[Paths]:
         thread_id, ns, _ = _place(config, "")
         source = metadata.get("source", "loop")
         put = PutCheckpoint(
@@ -194,7 +203,7 @@ class Saver(BaseCheckpointSaver[int]):
             graph_fp=self._graph_fp,
             usage=self._spent(),
         )
-        return self.store.put_checkpoint(self.scope, thread_id, put, self.lease)
+        return self.store.put_checkpoint(self.scope, thread_id, put, self.lease, amends=amends)
 
     def _metadata(self, config: RunnableConfig, metadata: CheckpointMetadata) -> dict[str, Any]:
         """

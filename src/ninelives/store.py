@@ -430,6 +430,14 @@ class Store(ABC):
         """
 
     @abstractmethod
+    def changed_in_place(self, lease: Lease) -> list[str]:
+        """
+        Paths of values, held by this process for the claim's thread, that are no longer what was stored: the newest,
+        and of the older ones as many in turn. No act: nothing is asked of the database. What is found is stored with
+        the next checkpoint that holds it.
+        """
+
+    @abstractmethod
     def put_writes(self, scope: Scope, thread_id: str, put: PutWrites, lease: Lease | None) -> Act[None]:
         """
         Store one task's writes: all of them or none. Special ones (below 0) replace, others are written once: the same

@@ -35,11 +35,7 @@ from ninelives.stores.codec import (
     TypeRegistry,
     UnstorableError,
     decode,
-    digest,
     encode,
-    join,
-    refs,
-    split,
 )
 from ninelives.stores.codec.values import VERSION, Code
 
@@ -557,69 +553,6 @@ def test_allowing_while_others_encode() -> None:
 
     assert failures == []
     assert set(more) < set(types)
-
-
-# -- items and nodes ---------------------------------------------------------------------------------------------------
-
-
-def test_a_list_is_split_into_its_elements() -> None:
-    """A list that grew by one element has one new item; equal elements are equal items."""
-    node, items = split(["a", ("b",), "a"], TYPES)
-    longer, more = split(["a", ("b",), "a", {"c": 1}], TYPES)
-
-    assert items[0] == items[2]
-    assert refs(node) == [name for name, _ in items]
-    assert {name for name, _ in more} - {name for name, _ in items} == set(refs(longer)[3:])
-
-
-@pytest.mark.parametrize("value", [[], ["a", [1, (2,)], {1: 2}], MyList([1, 2]), "text", {"a": [1]}, (1, 2), None])
-def test_join_gives_back_what_was_split(value: Any) -> None:
-    """The node and its items make the value again."""
-    node, items = split(value, TYPES)
-
-    result = join(node, dict(items).__getitem__, TYPES)
-
-    assert result == value
-    assert type(result) is type(value)
-
-
-def test_errors_name_the_element() -> None:
-    """Both ways, an element of the list that is not allowed is named by its place."""
-    node, items = split([1, Row([])], TYPES)
-
-    with pytest.raises(UnknownTypeError, match=r"^messages\[1\].rows\[0\]: .*Stranger"):
-        split([1, Row([Stranger()])], TYPES, path="messages")
-    with pytest.raises(UnknownTypeError, match=r"^messages\[1\]: .*Row"):
-        join(node, dict(items).__getitem__, DEFAULT_TYPES, path="messages")
-
-
-def test_a_missing_or_changed_item_is_named() -> None:
-    """An item that is gone, or of which one bit has changed, is found and named by its digest."""
-    node, [(name, frame)] = split(["some text"], TYPES)
-
-    with pytest.raises(StoreCorruptError, match=name.hex()):
-        join(node, dict[bytes, bytes]().__getitem__, TYPES)
-    with pytest.raises(StoreCorruptError, match=name.hex()):
-        join(node, {name: None}.__getitem__, TYPES)  # type: ignore[arg-type]
-    for position in range(len(frame)):
-        changed = bytearray(frame)
-        changed[position] ^= 1 << position % 8
-        with pytest.raises(StoreCorruptError, match=name.hex()):
-            join(node, {name: bytes(changed)}.__getitem__, TYPES)
-
-
-@pytest.mark.parametrize("node", [b"", b"\x01", b"\x03" + bytes(16), b"\x01" + bytes(32), b"\x02" + bytes(15)])
-def test_a_damaged_node_is_refused(node: bytes) -> None:
-    """A node that `split` does not make is refused by both of its readers."""
-    with pytest.raises(StoreCorruptError):
-        refs(node)
-    with pytest.raises(StoreCorruptError):
-        join(node, lambda _: b"", TYPES)
-
-
-def test_digests_are_16_bytes() -> None:
-    """The size is part of what is stored."""
-    assert digest(b"").hex() == "cae66941d9efbd404e4d88758ea67670"
 
 
 # -- bytes from a stranger ---------------------------------------------------------------------------------------------

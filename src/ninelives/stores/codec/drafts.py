@@ -141,47 +141,41 @@ class Drafter:
 
     def _list(self, place: Place, values: list[Any], path: str) -> Draft:
         before: ListHead | None = self._head(place, ListHead)
-        head = before if self.trusting else None
-        same = same_beginning(head.values, values) if head else 0
-        if head and same < len(head.values):
-            head = None
-        draft = Draft(Form.LIST, value=values, head=head, far=before.far if before else None)
-        newest = max(0, len(values) - ENCODED_AGAIN)
-        if head and (changed := [i for i in range(min(newest, same), same) if self._is_changed(values[i])]):
-            draft.head, draft.changed = None, [f"{path}[{i}]" for i in changed]
-        for i in range(len(head.values) if draft.head and head else 0, len(values)):
-            draft.pieces.append(self._element(values[i], f"{path}[{i}]", draft, trusted=i < newest))
+        draft = Draft(Form.LIST, value=values, far=before.far if before else None)
+        newest = max(0, len(values) - ENCODED_AGAIN) if self.trusting else 0
+        same = same_beginning(before.values, values) if before else 0
+        changed = [i for i in range(min(newest, same), same) if self._is_changed(values[i])]
+        draft.changed = [f"{path}[{i}]" for i in changed]
+        stored: set[int] = set()
+        if before and same == len(before.values) and not changed:
+            draft.head = before
+        elif before:
+            stored = {*map(id, before.values)}
+        for i in range(len(before.values) if before and draft.head else 0, len(values)):
+            piece, was_changed = self._element(values[i], f"{path}[{i}]", trusted=i < newest)
+            draft.pieces.append(piece)
+            # What was only written by a task so far belongs to the reducer, which may well stamp an id on it.
+            if was_changed and id(values[i]) in stored:
+                draft.changed.append(f"{path}[{i}]")
         return draft
 
     def _is_changed(self, value: Any) -> bool:
-        """Whether an object that stands for an item would not make the same bytes any more."""
+        held = self.memory.by_id.get(id(value)) if self.memory else None
+        return held is not None and self._differs(held)
+
+    def _differs(self, held: Held) -> bool:
+        return self.memory is None or is_changed(held, self.memory, self.types, self.frames)
+
+    def _element(self, value: Any, path: str, *, trusted: bool) -> tuple[Piece, bool]:
+        """The piece, and whether the object was changed since it was stored."""
         memory = self.memory
         held = memory.by_id.get(id(value)) if memory else None
-        if memory is None or held is None:
-            return True
-        if held.live is None:
-            return False
-        digest = self.frames.digest(encode(value, self.types))
-        if held.digest is None:  # loaded, and never encoded here: this is the first look at its bytes
-            if held.intact:
-                held.digest = digest
-                memory.numbers[digest] = held.number
-                return False
-        elif digest == held.digest:
-            return False
+        if held is None or memory is None:
+            return self._new(value, encode(value, self.types, path=path)), False
+        if held.live is None or (trusted and held.intact) or (not trusted and not self._differs(held)):
+            return held.number, False
         memory.forget(held)
-        return True
-
-    def _element(self, value: Any, path: str, draft: Draft, *, trusted: bool) -> Piece:
-        memory = self.memory
-        held = memory.by_id.get(id(value)) if memory and self.trusting else None
-        if held is not None and memory is not None:
-            if held.live is None or (trusted and held.intact) or (not trusted and not self._is_changed(value)):
-                return held.number
-            memory.forget(held)
-            draft.changed.append(path)
-            return self._new(value, encode(value, self.types, path=path), None)
-        return self._new(value, encode(value, self.types, path=path))
+        return self._new(value, encode(value, self.types, path=path)), True
 
     # -- a dict: an item per entry ------------------------------------------------------------------------------------
 
@@ -215,6 +209,31 @@ class Drafter:
         if (known := self._known(value)) is not None:
             return known.number
         return self._new(value, encode(value, self.types, path=path), before)
+
+
+def is_changed(held: Held, memory: Memory, types: TypeRegistry, frames: Frames) -> bool:
+    """Whether an object would not make the bytes any more that its item has; then it does not stand for it either."""
+    if held.live is None:
+        return False
+    digest = frames.digest(encode(held.value, types))
+    if held.digest is None and held.intact:  # it was loaded, and this is the first look at its bytes
+        held.digest = digest
+        memory.numbers[digest] = held.number
+    if digest == held.digest:
+        return False
+    memory.forget(held)
+    return True
+
+
+def changed_in_place(memory: Memory, types: TypeRegistry, frames: Frames, limit: int) -> list[str]:
+    """Paths of objects that were changed since they were stored; the next draft takes them for what they are now."""
+    paths = []
+    with memory.lock:
+        for place, step, held in [*memory.suspects(limit)]:
+            if is_changed(held, memory, types, frames):
+                memory.heads.pop(place, None)
+                paths.append(f"{place[1]}{step}")
+    return paths
 
 
 def _is_worth_items(values: list[Any]) -> bool:
@@ -326,6 +345,7 @@ class Intake:
 
     def remember(self, memory: Memory, stamp: tuple[int, str | None]) -> None:
         """What this act has stored; called when its statements have run. Taken back, it leaves another stamp."""
+        memory.drop_unused()
         memory.stamp = stamp
         for number, entry in enumerate(self.entries, self.first):
             if entry.bases:

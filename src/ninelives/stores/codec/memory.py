@@ -25,6 +25,8 @@ from ninelives.stores.codec.nodes import Runs
 
 HELD_MAX = 400_000
 """Objects held for all threads together; the threads used longest ago are forgotten first."""
+UNUSED_MAX = 4096
+"""Objects held for a thread beside those of its newest values."""
 LOOKED_AT_MAX = 2048
 """Objects whose shape is looked at on one loading; beyond that many, in turn."""
 ENCODED_AGAIN = 8
@@ -156,6 +158,7 @@ class Memory:
     """A run of this process works on the thread: its objects are the ones to hold."""
     lock: threading.RLock = field(default_factory=threading.RLock)
     _turn: int = 0
+    _crowd: int = UNUSED_MAX
 
     def hold(self, held: Held) -> None:
         if former := self.by_number.get(held.number):
@@ -213,23 +216,35 @@ class Memory:
         same = all(_all_same(head.live[first:last], head.was[first:last]) for first, last in spans)
         return [*head.values] if same else None
 
-    def suspects(self, limit: int) -> list[Held]:
-        """Up to `limit` objects to be encoded again: the newest, and of the older ones as many in turn."""
-        held = [*self.by_number.values()]
-        if len(held) <= limit:
-            return held
-        newest = limit // 2
-        older = held[:-newest]
-        start = self._turn % len(older)
-        self._turn += limit - newest
-        return [*held[-newest:], *islice(_round(older, start), limit - newest)]
+    def suspects(self, limit: int) -> Iterator[tuple[Place, str, Held]]:
+        """
+        What to encode again, with where it is: of each list and dict up to `limit` objects, the newest half of them
+        always, the others in turn.
+        """
+        for place, head in [*self.heads.items()]:
+            parts: list[tuple[str, Any]] = []
+            if isinstance(head, ListHead):
+                parts = [(f"[{i}]", value) for i, value in enumerate(head.values)]
+            elif isinstance(head, DictHead):
+                parts = [(f".{key}", held.value) for key, held in head.entries.items()]
+            if len(parts) > limit:
+                older, parts = parts[: -limit // 2], parts[-limit // 2 :]
+                start = self._turn % len(older)
+                parts += [*older[start:], *older[:start]][: limit // 2]
+                self._turn += limit // 2
+            for step, value in parts:
+                if (held := self.by_id.get(id(value))) is not None and held.live is not None:
+                    yield place, step, held
 
     def drop_unused(self) -> None:
-        """Let go of objects that no head holds any more."""
+        """Let go of objects that no head holds any more, once there are many."""
+        if len(self.by_number) < self._crowd:
+            return
         used: set[int] = set()
         for head in self.heads.values():
             used.update(_numbers_of(head))
-        if len(self.by_number) > 2 * len(used) + 64:
+        self._crowd = 2 * len(used) + UNUSED_MAX
+        if len(self.by_number) >= self._crowd:
             for number in self.by_number.keys() - used:
                 self.forget(self.by_number[number])
             self.numbers = {digest: number for digest, number in self.numbers.items() if number in used}

@@ -17,7 +17,7 @@ from ninelives.errors import DivergentStateError, LackOfSnapshotFrequency, Store
 from ninelives.model import ONE_USER, Lease, Scope, StoredCheckpoint
 from ninelives.store import Act, PutCheckpoint, PutWrites, Query, Row, Steps, act, glancing, reading
 from ninelives.stores import codec
-from ninelives.stores.codec.drafts import Draft, Intake
+from ninelives.stores.codec.drafts import Draft, Intake, changed_in_place
 from ninelives.stores.codec.memory import KeyBody, Memory, Walk
 from ninelives.stores.codec.nodes import wrapped, wrapper_of
 from ninelives.stores.codec.words import long, moment, short, spelled
@@ -38,6 +38,8 @@ CHAIN_PAGE_KNOWN = 8
 """Fetched at once where a part of the chain is known already: what one request has added."""
 CHAIN_PAGE = 64
 """Ancestors fetched at once; a DeltaChannel's snapshot is at most 50 updates away by deepagents' default."""
+LOOKED_AT_END = 256
+"""Elements of each list that are encoded again when a run ends."""
 KEY_USES = 32
 """Bodies that are stored as the difference from one key, before the next is made."""
 
@@ -128,6 +130,10 @@ class StateActs(ContentActs):
         base = memory.keys.get(put.ns)
         memory.keys[put.ns] = base._replace(uses=base.uses + 1) if base else KeyBody(place["seq"], plain, 0)
         return [path for each in drafts.values() for path in each.changed]
+
+    def changed_in_place(self, lease: Lease) -> list[str]:
+        memory = self.memories.get((lease.owner, lease.thread_id))
+        return changed_in_place(memory, self.types, self.frames, LOOKED_AT_END) if memory is not None else []
 
     def _add(
         self, thread_id: str, place: Mapping[str, Any], put: PutCheckpoint, plain: bytes, memory: Memory
