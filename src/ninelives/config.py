@@ -15,7 +15,7 @@ import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import Field, dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal, cast
 from urllib.parse import urlsplit
 
 from ninelives.errors import ConfigError, EncryptionKeyError
@@ -121,6 +121,24 @@ def _price() -> Rule:
     return Rule("{ input = dollars, output = dollars }", accept)
 
 
+def _or_word(rule: Rule, word: str) -> Rule:
+    def accept(value: object) -> Any:
+        return word if value == word else rule.accept(value)
+
+    return Rule(f'{rule.allowed}, or "{word}"', accept)
+
+
+def _graph_state() -> Rule:
+    frequency = _or_word(_whole(1, 1_000_000), "full")
+
+    def accept(value: object) -> GraphStateSettings:
+        _need(isinstance(value, dict) and value.keys() <= {"snapshot_frequency"})
+        entry = cast(dict[str, object], value)
+        return GraphStateSettings(**{name: frequency.accept(one) for name, one in entry.items()})
+
+    return Rule(f"snapshot_frequency = {frequency.allowed}", accept)
+
+
 _PLACE = _text(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*", '"module:name"')
 _NAME = _text(r"\S+", "a name")
 
@@ -191,8 +209,15 @@ class RunSettings:
 
 
 @dataclass(frozen=True)
+class GraphStateSettings:
+    """How one graph's state is kept. `snapshot_frequency` None: what the graph's channels say."""
+
+    snapshot_frequency: int | Literal["full"] | None = None
+
+
+@dataclass(frozen=True)
 class StateSettings:
-    """What may be in a graph's state beside the types that its schema names."""
+    """What may be in a graph's state beside the types that its schema names, and how it is kept."""
 
     allow: tuple[str, ...] = _key(
         (),
@@ -200,6 +225,24 @@ class StateSettings:
         "More types that may be stored and loaded again.",
         shown='["my_app.models:Order"]',
     )
+    fidelity: str = _key(
+        "report",
+        _text("report|strict", '"report" or "strict"'),
+        "report: what would come back changed is named in the log. strict: it is refused; each value is read back.",
+    )
+    replay_max: int = _key(
+        5000, _whole(1, 10_000_000), "So many updates a DeltaChannel may be rebuilt from when a thread is loaded."
+    )
+    graphs: Mapping[str, GraphStateSettings] = _key(
+        {},
+        _table_of(_graph_state(), f"tables [state.graph-name] of {_graph_state().allowed}"),
+        "By graph, also as a table [state.name] of its own: how often its DeltaChannels are stored whole.",
+        shown='{ "graph-name" = { snapshot_frequency = 20 } }',
+    )
+
+    def of(self, graph: str) -> GraphStateSettings:
+        """What is set for one graph."""
+        return self.graphs.get(graph) or GraphStateSettings()
 
 
 @dataclass(frozen=True)
@@ -354,10 +397,21 @@ def _flat(tables: Mapping[str, Any], path: Path) -> Iterator[tuple[str, Any]]:
     """Each key of a file with its value, a section's as `section.key`; refuses what is no key."""
     for name, value in tables.items():
         if name in SECTIONS and isinstance(value, dict):
-            for key, entry in value.items():
+            for key, entry in _by_key(name, value).items():
                 yield _known(f"{name}.{key}", path), entry
         else:
             yield _known(name, path), value
+
+
+def _by_key(section: str, table: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A section's entries, the tables [state.name] put where they belong: under `graphs`."""
+    if section != "state":
+        return table
+    graphs = {key: entry for key, entry in table.items() if isinstance(entry, dict) and f"state.{key}" not in KEYS}
+    keys = {key: entry for key, entry in table.items() if key not in graphs}
+    if not graphs or not isinstance(keys.get("graphs", {}), dict):
+        return keys
+    return {**keys, "graphs": {**graphs, **keys.get("graphs", {})}}
 
 
 def _known(name: str, path: Path) -> str:

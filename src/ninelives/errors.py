@@ -130,6 +130,17 @@ class UnknownTypeError(NineLivesError):
         )
 
 
+class FidelityError(NineLivesError):
+    """A value that would not come back as it is, refused under `fidelity="strict"`. Nothing was written."""
+
+    def __init__(self, path: str, before: str, after: str) -> None:
+        self.path, self.before, self.after = path, before, after
+        super().__init__(
+            f"{path or 'the value'}: {before} would come back as {after}; nothing was written. Keep it out of the"
+            ' state, or in it only what comes back, or have it reported instead: [state] fidelity = "report".'
+        )
+
+
 class MissingEntryError(NineLivesError):
     """A config or context entry is neither allowed to be stored nor supplied anew, so a later process would lack it."""
 
@@ -221,7 +232,11 @@ class EffectOutcomeUnknownError(NineLivesError):
 
 
 class LackOfSnapshotFrequency(NineLivesError):
-    """A DeltaChannel's chain cannot be rebuilt: an ancestor or a snapshot is missing."""
+    """A DeltaChannel cannot be rebuilt: a part of its chain is gone, or it has more updates than may be replayed."""
+
+    def __init__(self, why: str, *, thread_id: str = "", channel: str = "", depth: int | None = None) -> None:
+        self.thread_id, self.channel, self.depth = thread_id, channel, depth
+        super().__init__(why)
 
 
 class SuspendTimeoutError(NineLivesError):

@@ -20,7 +20,7 @@ from typing import Any, TypeAlias
 
 from langchain_core.callbacks import BaseCallbackHandler, BaseCallbackManager
 from langchain_core.runnables import RunnableConfig
-from langgraph.checkpoint.base import Checkpoint, CheckpointMetadata, CheckpointTuple
+from langgraph.checkpoint.base import Checkpoint, CheckpointMetadata, CheckpointTuple, DeltaChannelHistory
 from langgraph.errors import GraphDrained
 from langgraph.pregel import Pregel
 from langgraph.types import Command, Interrupt, PregelTask, StateSnapshot
@@ -38,12 +38,16 @@ from ninelives.errors import (
 from ninelives.lease import Claim
 from ninelives.model import EffectState, Run, RunSpec, RunStatus, Scope, StoredCheckpoint, Unreadable, Usage
 from ninelives.saver import Paths, Saver
-from ninelives.store import Act
+from ninelives.store import Act, Store
 
 log = logging.getLogger(__name__)
 
 AnyGraph: TypeAlias = Pregel[Any, Any, Any, Any]
 CAUSE_CHARS_MAX = 500
+REPLAY_MAX = 5000
+"""So many updates a DeltaChannel may be rebuilt from, unless the settings say otherwise."""
+EXPECTED_MAX = 256
+"""So many checkpoints a saver remembers that it gave, and whose history it was not asked for yet."""
 EFFECT_UNKNOWN = "effect_unknown"
 """Cause of a run that stopped because nobody knows whether an act of it happened."""
 QUIET_S = 60.0
@@ -59,6 +63,7 @@ class Plan:
     fingerprint: str
     executor: _langgraph.RunExecutor
     keep: frozenset[str] = frozenset()
+    replay_max: int = REPLAY_MAX
 
 
 @dataclass(slots=True)
@@ -111,6 +116,7 @@ class Drive:
         self.supersteps = _langgraph.Supersteps(max_concurrency=limit)
         self.saver = RunSaver(
             self.store,
+            plan=plan,
             owner=run.owner,
             lease=claim.lease,
             graph_fp=plan.fingerprint,
@@ -399,7 +405,56 @@ class Drive:
         return bool(self.run.spec.interrupt_before or self.run.spec.interrupt_after)
 
 
-class RunSaver(Saver):
+class CheckedSaver(Saver):
+    """
+    A saver that gives no state with a DeltaChannel of which a part is gone, or that would be replayed too far back.
+
+    Args:
+        plan: the graph whose state it is.
+
+    Raises: `LackOfSnapshotFrequency`, from what reads.
+    """
+
+    def __init__(self, store: Store, *, plan: Plan, **kwargs: Any) -> None:
+        super().__init__(store, **kwargs)
+        self.plan = plan
+        self._updates: dict[tuple[str, str, str], Mapping[str, int]] = {}
+        """By thread, namespace, checkpoint: what the history that LangGraph asks for next must hold."""
+
+    def must_be_shallow(self, stored: StoredCheckpoint) -> None:
+        updates = _langgraph.replayed(stored.checkpoint, stored.metadata)
+        _langgraph.must_not_be_deep(stored.thread_id, self.plan.name, updates, self.plan.replay_max)
+        if len(self._updates) > EXPECTED_MAX:
+            self._updates.clear()  # whoever asks later goes unchecked
+        if updates:
+            self._updates[stored.thread_id, stored.ns, stored.checkpoint_id] = updates
+
+    def _tuple_or_none(self, stored: StoredCheckpoint | None) -> CheckpointTuple | None:
+        found = super()._tuple_or_none(stored)
+        if found is not None and stored is not None:
+            self.must_be_shallow(stored)
+        return found
+
+    def get_delta_channel_history(
+        self, *, config: RunnableConfig, channels: Sequence[str]
+    ) -> Mapping[str, DeltaChannelHistory]:
+        return self._whole(config, super().get_delta_channel_history(config=config, channels=channels))
+
+    async def aget_delta_channel_history(
+        self, *, config: RunnableConfig, channels: Sequence[str]
+    ) -> Mapping[str, DeltaChannelHistory]:
+        return self._whole(config, await super().aget_delta_channel_history(config=config, channels=channels))
+
+    def _whole(
+        self, config: RunnableConfig, history: Mapping[str, DeltaChannelHistory]
+    ) -> Mapping[str, DeltaChannelHistory]:
+        conf = config["configurable"]
+        place = str(conf["thread_id"]), conf.get("checkpoint_ns", ""), str(conf.get("checkpoint_id"))
+        _langgraph.must_be_whole(place[0], self.plan.name, self._updates.pop(place, {}), history)
+        return history
+
+
+class RunSaver(CheckedSaver):
     """A saver under a claim that remembers the head it was given and what the graph has asked in this drive."""
 
     graph: AnyGraph
@@ -417,6 +472,7 @@ class RunSaver(Saver):
 
     def preload(self, head: StoredCheckpoint) -> None:
         """The head as it was read by the preflight; nobody else can have moved it under our claim."""
+        self.must_be_shallow(head)
         self._head, self._untouched = head, True
 
     def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
@@ -460,7 +516,7 @@ class RunSaver(Saver):
     def head_writes(self) -> list[tuple[str, str, Any]]:
         return self._head.writes if self._head else []
 
-    def _tuple_or_none(self, stored: StoredCheckpoint | None) -> Any:
+    def _tuple_or_none(self, stored: StoredCheckpoint | None) -> CheckpointTuple | None:
         found = super()._tuple_or_none(stored)
         if found is None or stored is None:
             return found

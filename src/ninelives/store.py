@@ -194,6 +194,13 @@ class Store(ABC):
         """Values of these types may be stored and loaded."""
 
     @abstractmethod
+    def be_strict(self) -> None:
+        """
+        From now on every value is encoded whenever it is written, read back and compared, and refused
+        (`FidelityError`) if it would not come back as it is. There is no way back: whoever asked for it relies on it.
+        """
+
+    @abstractmethod
     def request_digest(self, value: Any) -> bytes:
         """A digest of a value's stored form: equal requests are equal under it, in every process."""
 

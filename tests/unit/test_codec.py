@@ -676,7 +676,7 @@ def test_reading_names_the_type_that_is_not_allowed() -> None:
     """A stored value of a class that is not allowed here is not built, and its class is named."""
     stored = encode({"rows": [Row([1])]}, TYPES)
 
-    with pytest.raises(UnknownTypeError, match=r"^rows: .*\.Row is not a type that may be loaded") as caught:
+    with pytest.raises(UnknownTypeError, match=r"^rows\.rows\[0\]: .*\.Row is not a type that may be loaded") as caught:
         decode(stored, DEFAULT_TYPES, path="rows")
 
     assert caught.value.type_name == f"{Row.__module__}.Row"

@@ -12,6 +12,7 @@ import pytest
 from ninelives.config import (
     KEYS,
     KEYS_VARIABLE,
+    GraphStateSettings,
     LeaseSettings,
     Price,
     Settings,
@@ -39,6 +40,14 @@ recursion_limit = 80
 
 [state]
 allow = ["shop.models:Order"]
+fidelity = "strict"
+replay_max = 900
+
+[state.researcher]
+snapshot_frequency = 20
+
+[state."the clerk"]
+snapshot_frequency = "full"
 
 [config]
 store = ["user_id"]
@@ -91,6 +100,10 @@ def test_every_key_is_read_from_the_file(here: Path) -> None:
     assert (settings.sqlite.synchronous, settings.sqlite.busy_timeout_s) == ("NORMAL", 1.0)
     assert (settings.run.sync_threads, settings.run.recursion_limit) == (4, 80)
     assert settings.state.allow == ("shop.models:Order",)
+    assert (settings.state.fidelity, settings.state.replay_max) == ("strict", 900)
+    assert settings.state.of("researcher") == GraphStateSettings(20)
+    assert settings.state.of("the clerk") == GraphStateSettings("full")
+    assert settings.state.of("somebody else") == GraphStateSettings(None)
     assert settings.config.store == ("user_id",)
     assert settings.config.supply == {"api_key": "shop.secrets:api_key"}
     assert settings.encryption.required is True
@@ -110,6 +123,9 @@ def test_every_variable_wins_over_the_file(here: Path) -> None:
         "NINELIVES_RUN_SYNC_THREADS": "8",
         "NINELIVES_RUN_RECURSION_LIMIT": "90",
         "NINELIVES_STATE_ALLOW": "shop.models:Cart, shop.models:Item",
+        "NINELIVES_STATE_FIDELITY": "report",
+        "NINELIVES_STATE_REPLAY_MAX": "70",
+        "NINELIVES_STATE_GRAPHS": '{ researcher = { snapshot_frequency = "full" } }',
         "NINELIVES_CONFIG_STORE": '["language"]',
         "NINELIVES_CONFIG_SUPPLY": '{ token = "shop.secrets:token" }',
         "NINELIVES_ENCRYPTION_REQUIRED": "false",
@@ -124,6 +140,8 @@ def test_every_variable_wins_over_the_file(here: Path) -> None:
     assert (settings.sqlite.synchronous, settings.sqlite.busy_timeout_s) == ("FULL", 9.0)
     assert (settings.run.sync_threads, settings.run.recursion_limit) == (8, 90)
     assert settings.state.allow == ("shop.models:Cart", "shop.models:Item")
+    assert (settings.state.fidelity, settings.state.replay_max) == ("report", 70)
+    assert settings.state.graphs == {"researcher": GraphStateSettings("full")}
     assert settings.config.store == ("language",)
     assert settings.config.supply == {"token": "shop.secrets:token"}
     assert settings.encryption.required is False
@@ -162,6 +180,14 @@ def test_search_ends_at_the_repository(here: Path, monkeypatch: pytest.MonkeyPat
     assert Settings.load(env={}).path is None
 
 
+def test_a_graph_may_have_the_name_of_a_setting(here: Path) -> None:
+    """Under `graphs` any name is one of a graph."""
+    settings = load(here, "[state]\nallow = []\n[state.graphs.allow]\nsnapshot_frequency = 3")
+
+    assert settings.state.of("allow").snapshot_frequency == 3
+    assert settings.state.allow == ()
+
+
 def test_a_named_file_is_read_wherever_it_is(here: Path) -> None:
     """`path` goes before the search."""
     (here / "other.toml").write_text("production = true")
@@ -188,6 +214,15 @@ def test_a_named_file_is_read_wherever_it_is(here: Path) -> None:
         ("[run]\nsync_threads = 1.5", "[run] sync_threads", "a whole number"),
         ("[state]\nallow = 'a:B'", "[state] allow", '"module:Class"'),
         ("[state]\nallow = ['a.B']", "[state] allow", '"module:Class"'),
+        ("[state]\nfidelity = 'loose'", "[state] fidelity", '"report" or "strict"'),
+        ("[state]\nreplay_max = 0", "[state] replay_max", "from 1 to"),
+        (
+            "[state.clerk]\nsnapshot_frequency = 0",
+            "[state] graphs has a value that is not allowed at 'clerk'",
+            '"full"',
+        ),
+        ("[state.clerk]\nfrequency = 3", "[state] graphs has a value that is not allowed at 'clerk'", "snapshot_freq"),
+        ("[state]\ngraphs = 3\n[state.clerk]\nsnapshot_frequency = 3", "[state] graphs", "tables"),
         ("[config]\nstore = [1]", "[config] store", "a list of names"),
         (
             "[config]\nsupply = { who = 'os' }",

@@ -6,6 +6,7 @@ module. What must hold: the user's graph is never changed, LangGraph is never pa
 a real graph that fails when a release moves it.
 """
 
+from ninelives._langgraph.deltas import Frequency, must_be_whole, must_not_be_deep, replayed
 from ninelives._langgraph.describe import describe_graph, fingerprint
 from ninelives._langgraph.executor import RunExecutor, current_work
 from ninelives._langgraph.gates import at_gate, has_gates
@@ -58,6 +59,7 @@ __all__ = [
     "STRICT_RESUME_KEY",
     "TASKS",
     "DeltaSnapshot",
+    "Frequency",
     "RunExecutor",
     "StopDriving",
     "Supersteps",
@@ -80,10 +82,13 @@ __all__ = [
     "is_interrupt_id",
     "is_state_key",
     "missing_parts",
+    "must_be_whole",
+    "must_not_be_deep",
     "outside_config",
     "pending_interrupts",
     "place_of",
     "prepared",
+    "replayed",
     "schema_types",
     "settle_handled_errors",
     "subgraphs_without_saver",

@@ -1,10 +1,14 @@
 """
-A drain control that also mends subgraphs compiled with `checkpointer=False`.
+A drain control that is also our hand on the loop of every graph of a run.
 
-Under durability="sync" LangGraph 1.2.24 awaits, after every superstep, a save that such a graph never started
-(AttributeError `_put_checkpoint_fut`). The run's control is the one object that reaches the loop of every nested
-graph, also of one that a node function or a tool calls, and the loop asks it for drains in every tick, before that
-await. So it gives a loop without saver a save that is already done.
+The run's control is the one object that reaches the loop of every nested graph, also of one that a node function or a
+tool calls, and the loop asks it for drains in every tick: after its tasks are made, before they run. At that moment
+
+- the tasks' messages are to get their ids when they are written (see `messages`);
+- the DeltaChannels get the frequency of snapshots that was set for the graph (see `deltas`);
+- a loop without saver gets a save that is already done: under durability="sync" LangGraph 1.2.24 awaits one after
+  every superstep, which a subgraph compiled with `checkpointer=False` never started (AttributeError
+  `_put_checkpoint_fut`).
 """
 
 from __future__ import annotations
@@ -15,6 +19,8 @@ from typing import Any
 
 from langgraph.runtime import RunControl
 
+from ninelives._langgraph.deltas import Frequency, set_frequency
+from ninelives._langgraph.messages import stamp_writes
 from ninelives._langgraph.private import CONF, CONFIG_KEY_CHECKPOINT_NS, PregelLoop
 
 
@@ -22,12 +28,16 @@ class LoopControl(RunControl):
     """
     A `RunControl` in front of another: what is asked of one is asked of both.
 
+    Args:
+        frequency: of the snapshots of every DeltaChannel in the run; None: what the channels say.
+
     Attributes:
         unsaved: namespaces of the nested graphs that ran without a saver in this run.
     """
 
-    def __init__(self, inner: RunControl | None = None) -> None:
+    def __init__(self, inner: RunControl | None = None, frequency: Frequency | None = None) -> None:
         super().__init__()
+        self._frequency = frequency
         self._inner = inner or RunControl()
         self.unsaved: set[str] = set()
 
@@ -38,13 +48,21 @@ class LoopControl(RunControl):
     def drain_requested(self) -> bool:
         # The loop does not pass itself, so its frame is looked at: tick() reads this property on every superstep.
         asker = sys._getframe(1).f_locals.get("self")
-        if isinstance(asker, PregelLoop) and asker.checkpointer is None:
-            self._mend(asker)
+        if isinstance(asker, PregelLoop):
+            self._before_superstep(asker)
         return self._inner.drain_requested
 
     @property
     def drain_reason(self) -> str | None:
         return self._inner.drain_reason
+
+    def _before_superstep(self, loop: PregelLoop) -> None:
+        for task in loop.tasks.values():
+            stamp_writes(task, loop.specs)
+        if self._frequency is not None:
+            set_frequency(loop.channels.values(), self._frequency)  # the run's own copies of the graph's
+        if loop.checkpointer is None:
+            self._mend(loop)
 
     def _mend(self, loop: PregelLoop) -> None:
         if not hasattr(loop, "_put_checkpoint_fut"):

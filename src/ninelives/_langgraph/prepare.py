@@ -23,6 +23,7 @@ from langgraph.pregel import Pregel
 from langgraph.runtime import RunControl
 
 from ninelives._langgraph.control import LoopControl
+from ninelives._langgraph.deltas import Frequency, with_frequency
 from ninelives._langgraph.executor import RunExecutor
 from ninelives._langgraph.private import (
     CONF,
@@ -36,21 +37,30 @@ from ninelives._langgraph.private import (
 
 G = TypeVar("G", bound=Pregel[Any, Any, Any, Any])
 
+_FREQUENCY = "_ninelives_frequency"
 
-def prepared(graph: G, executor: Executor | None = None) -> G:
+
+def prepared(graph: G, executor: Executor | None = None, *, frequency: Frequency | None = None) -> G:
     """
-    A copy of `graph` that is fit to be driven under durability="sync".
+    A copy of `graph` that is fit to be driven under durability="sync", its messages having ids before they are stored.
 
     Subgraphs compiled with `checkpointer=False` work in it at any depth, also when a node function or a tool calls
     them. With `executor`, node functions without an async twin run there, in this graph and in subgraphs that are
     nodes themselves, and so do the sync tools of their tool nodes; contextvars are kept. Async nodes and
     `RunnableLambda`s stay as they are, and so does what a node or tool calls by itself (a subagent's sync tools use the
     loop's default executor).
+
+    With `frequency`, the DeltaChannels of this graph and of every graph inside it are stored whole so often, whatever
+    they say themselves.
     """
     clone = copy.copy(graph)
     clone.__class__ = _driven(type(graph))
     if executor is not None:
-        clone.nodes = {name: _on_executor(node, executor) for name, node in graph.nodes.items()}
+        clone.nodes = {name: _on_executor(node, executor, frequency) for name, node in graph.nodes.items()}
+    if frequency is not None:
+        # For edits of the state, which no control sees; and read by the control of this graph's runs.
+        clone.channels = with_frequency(graph.channels, frequency)
+        clone.__dict__[_FREQUENCY] = frequency
     return clone
 
 
@@ -83,13 +93,13 @@ def _control(graph: Any, config: RunnableConfig | None, control: RunControl | No
     if control is None:  # as a nested graph would take its parent's
         runtime = ensure_config(graph.config, config)[CONF].get(CONFIG_KEY_RUNTIME)
         control = getattr(runtime, "control", None)
-    return control if isinstance(control, LoopControl) else LoopControl(control)
+    return control if isinstance(control, LoopControl) else LoopControl(control, graph.__dict__.get(_FREQUENCY))
 
 
-def _on_executor(node: PregelNode, executor: Executor) -> PregelNode:
+def _on_executor(node: PregelNode, executor: Executor, frequency: Frequency | None) -> PregelNode:
     bound = node.bound
     if isinstance(bound, Pregel):
-        inner = prepared(bound, executor)
+        inner = prepared(bound, executor, frequency=frequency)
         return node.copy(
             {"bound": inner, "subgraphs": [inner if graph is bound else graph for graph in node.subgraphs]}
         )

@@ -29,6 +29,7 @@ try:
         CONFIG_KEY_DURABILITY,
         CONFIG_KEY_RUNNER_SUBMIT,
         CONFIG_KEY_RUNTIME,
+        CONFIG_KEY_SEND,
         CONFIG_KEY_STRICT_RESUME,
         CONFIG_KEY_TASK_ID,
         CONFIG_KEY_THREAD_ID,
@@ -77,6 +78,7 @@ __all__ = [
     "CONFIG_KEY_DURABILITY",
     "CONFIG_KEY_RUNNER_SUBMIT",
     "CONFIG_KEY_RUNTIME",
+    "CONFIG_KEY_SEND",
     "CONFIG_KEY_STRICT_RESUME",
     "CONFIG_KEY_TASK_ID",
     "CONFIG_KEY_THREAD_ID",
@@ -118,7 +120,7 @@ __all__ = [
 
 # Not imported by name but used on objects: methods, and attributes that a class declares.
 _USED: tuple[tuple[Any, tuple[str, ...]], ...] = (
-    (PregelLoop, ("tick", "put_writes", "submit", "checkpointer", "config", "control")),
+    (PregelLoop, ("tick", "put_writes", "submit", "checkpointer", "config", "control", "specs", "channels", "tasks")),
     (PregelRunner, ("atick", "tick", "commit", "_should_route_to_error_handler")),
     (FuturesDict, ("callback", "on_done")),
     (AsyncBackgroundExecutor, ("submit", "done")),

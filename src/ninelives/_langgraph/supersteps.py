@@ -26,6 +26,7 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.errors import GraphBubbleUp
 from langgraph.types import PregelExecutableTask
 
+from ninelives._langgraph.messages import stamp_writes
 from ninelives._langgraph.private import (
     CONFIG_KEY_CALL,
     CONFIG_KEY_RUNNER_SUBMIT,
@@ -98,6 +99,7 @@ class Supersteps:
         **kwargs: Any,
     ) -> Any:
         tick = _tick_of(kwargs)
+        stamp_writes(task, tick.loop.specs)  # an error handler's too, which no control saw
         work = partial(fn, task, *args, **kwargs)
         member = _Member(self._superstep(tick, task), task, tick)
         member.start()

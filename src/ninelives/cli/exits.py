@@ -51,6 +51,7 @@ EXITS: dict[type[NineLivesError], Exit] = {
     errors.IdempotencyMismatchError: Exit.CALL,
     errors.DivergentStateError: Exit.CALL,
     errors.UnknownTypeError: Exit.CALL,
+    errors.FidelityError: Exit.CALL,
     errors.MissingEntryError: Exit.CALL,
     # change the setup
     errors.ConfigError: Exit.SETUP,

@@ -13,7 +13,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import Any, TypeVar, cast
+from typing import Any, Literal, TypeVar, cast
 
 from langgraph.pregel import Pregel
 
@@ -25,13 +25,13 @@ from ninelives.protect.admission import IfMissing, OnUnfinished, Protection, one
 from ninelives.protect.graph import ATTRIBUTE, protected_class
 from ninelives.protect.identity import thread_id
 from ninelives.protect.keepers import keeper_of, shutdown
-from ninelives.runner import Plan
-from ninelives.saver import Saver
+from ninelives.runner import CheckedSaver, Plan
 from ninelives.store import Store
 
 log = logging.getLogger(__name__)
 
 G = TypeVar("G", bound=Pregel[Any, Any, Any, Any])
+Fidelity = Literal["report", "strict"]
 
 _named: dict[tuple[int, str], str] = {}
 _mutex = threading.Lock()
@@ -49,6 +49,7 @@ def protect(
     allow: Iterable[type] = (),
     keep: Iterable[str] = (),
     supply: Mapping[str, Callable[[], Any]] | None = None,
+    fidelity: Fidelity | None = None,
     replace_saver: bool = False,
     ephemeral: bool = False,
     settings: Settings | None = None,
@@ -66,6 +67,8 @@ def protect(
         allow: further classes that may be in the state, beside those that its schema names.
         keep: names of `configurable` and `context` entries that may be stored with a run.
         supply: functions that give an entry anew in each process: the place for secrets.
+        fidelity: what becomes of a value that would not come back as it is: "report" (the log names it, once) or
+            "strict" (FidelityError; for all graphs in the store). None: what the settings say.
         replace_saver: the graph has a checkpointer compiled in; leave it aside.
         ephemeral: run without saving anything.
 
@@ -81,19 +84,25 @@ def protect(
     one_of("on_unfinished", on_unfinished, OnUnfinished)
     one_of("if_missing", if_missing, IfMissing)
     settings = settings or Settings.load()
+    strict = one_of("fidelity", fidelity or settings.state.fidelity, Fidelity) == "strict"
     compiled = _compiled(graph, replace_saver=replace_saver)
     keeper = keeper_of(store if store is not None else settings.store, settings)
     keeper.store.allow_types(*_langgraph.schema_types(compiled), *allow, *map(imported, settings.state.allow))
+    if strict:
+        keeper.store.be_strict()
     supply = supply if supply is not None else {k: imported(v) for k, v in settings.config.supply.items()}
     new_executor = partial(_langgraph.RunExecutor, settings.run.sync_threads, token=_run_of_caller, check=_may_begin)
     executor = new_executor()
     description = _langgraph.describe_graph(compiled)
+    graph_name = name or compiled.get_name()
+    frequency = settings.state.of(graph_name).snapshot_frequency
     plan = Plan(
-        graph=_langgraph.prepared(compiled, executor),
-        name=name or compiled.get_name(),
+        graph=_langgraph.prepared(compiled, executor, frequency=frequency),
+        name=graph_name,
         fingerprint=_langgraph.fingerprint(compiled, description),
         executor=executor,
         keep=frozenset(keep) | frozenset(settings.config.store),
+        replay_max=settings.state.replay_max,
     )
     _must_be_told_apart(plan, keeper.store, named=name is not None)
     keeper.store.perform(keeper.store.note_graph(plan.fingerprint, plan.name, description))
@@ -116,7 +125,7 @@ def protect(
     )
     protected: Any = copy.copy(compiled)
     protected.__class__ = protected_class(cast(Any, type(compiled)))
-    protected.checkpointer = None if ephemeral else Saver(keeper.store, owner=owner, keep=plan.keep)
+    protected.checkpointer = None if ephemeral else CheckedSaver(keeper.store, plan=plan, owner=owner, keep=plan.keep)
     protected.__dict__[ATTRIBUTE] = protection
     return cast(G, protected)
 

@@ -49,8 +49,7 @@ from ninelives.model import (
 )
 from ninelives.protect.entries import Supply, inherited, must_be_complete, stored
 from ninelives.protect.identity import Regulars
-from ninelives.runner import EFFECT_UNKNOWN, AnyGraph, Plan
-from ninelives.saver import Saver
+from ninelives.runner import EFFECT_UNKNOWN, AnyGraph, CheckedSaver, Plan
 from ninelives.store import Act, Store
 
 log = logging.getLogger(__name__)
@@ -515,7 +514,7 @@ async def abandon(p: Protection, thread_id: str, *, by: str = "") -> Run | None:
 
 def reading_graph(p: Protection) -> AnyGraph:
     """The graph with a saver that reads: for looking at a thread's state."""
-    graph: AnyGraph = _langgraph.with_saver(p.plan.graph, Saver(p.store, owner=p.owner))
+    graph: AnyGraph = _langgraph.with_saver(p.plan.graph, CheckedSaver(p.store, plan=p.plan, owner=p.owner))
     return graph
 
 

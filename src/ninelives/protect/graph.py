@@ -20,7 +20,7 @@ from typing import Any, cast
 from uuid import uuid4
 
 from langchain_core.runnables import RunnableConfig
-from langgraph.types import Interrupt
+from langgraph.types import Interrupt, StateUpdate
 
 from ninelives import _langgraph, effects
 from ninelives.errors import LeaseLostError, MissingThreadError, UnfinishedRunError
@@ -46,8 +46,7 @@ from ninelives.protect.admission import (
 from ninelives.protect.entries import context_fields, restored
 from ninelives.protect.identity import checked
 from ninelives.protect.loops import Loop, executors_here, our_loop
-from ninelives.runner import AnyGraph, Driving, call_options, shielded
-from ninelives.saver import Saver
+from ninelives.runner import AnyGraph, CheckedSaver, Driving, call_options, shielded
 
 log = logging.getLogger(__name__)
 
@@ -256,6 +255,7 @@ class ProtectedCalls:
     ) -> RunnableConfig:
         """As LangGraph's, but never beside a live run (ThreadBusyError)."""
         async with self._editing(config) as graph:
+            values = _langgraph.with_message_ids(self._edited(config), values)
             updated: RunnableConfig = await graph.aupdate_state(config, values, as_node, task_id)
             return updated
 
@@ -265,7 +265,12 @@ class ProtectedCalls:
     async def abulk_update_state(self, config: RunnableConfig, supersteps: Any) -> RunnableConfig:
         """As LangGraph's, but never beside a live run (ThreadBusyError)."""
         async with self._editing(config) as graph:
-            updated: RunnableConfig = await graph.abulk_update_state(config, supersteps)
+            edited = self._edited(config)
+            stamped = [
+                [StateUpdate(_langgraph.with_message_ids(edited, values), *rest) for values, *rest in superstep]
+                for superstep in supersteps
+            ]
+            updated: RunnableConfig = await graph.abulk_update_state(config, stamped)
             return updated
 
     @asynccontextmanager
@@ -287,13 +292,20 @@ class ProtectedCalls:
         await self._must_be_applied(thread_id, config)
         admission = await with_worker(p, lambda worker: p.store.start_run(p.scope, new, worker))
         assert admission.lease is not None
-        saver = Saver(p.store, owner=p.owner, lease=admission.lease, graph_fp=p.plan.fingerprint)
+        saver = CheckedSaver(p.store, plan=p.plan, owner=p.owner, lease=admission.lease, graph_fp=p.plan.fingerprint)
         status = RunStatus.FAILED
         try:
             yield _langgraph.with_saver(p.plan.graph, saver)
             status = RunStatus.DONE
         finally:
             await p.store.aperform(p.store.finish_run(admission.lease, status))
+
+    def _edited(self, config: RunnableConfig) -> AnyGraph:
+        """The graph whose state is edited: ours, or the one inside it whose namespace the config names."""
+        graph = self._p.plan.graph
+        if ns := (config.get("configurable") or {}).get("checkpoint_ns"):
+            return _langgraph.all_graphs(graph).get("|".join(_langgraph.place_of(ns)[0]), graph)
+        return graph
 
     async def _must_be_applied(self, thread_id: str, config: RunnableConfig) -> None:
         """

@@ -179,7 +179,7 @@ def _derived(cls: type, base: Any, content: Any) -> Any:
 
 
 def _state_reader(cls: type) -> Callable[[Any], Any]:
-    own_getter, own_setter = _is_own(cls, "__getstate__"), _is_own(cls, "__setstate__")
+    own_getter, own_setter = is_own(cls, "__getstate__"), is_own(cls, "__setstate__")
     if own_getter or own_setter:
         return lambda value: _own_state(value, own_setter)
     names = _attribute_names(cls)
@@ -187,7 +187,7 @@ def _state_reader(cls: type) -> Callable[[Any], Any]:
 
 
 def _state_writer(cls: type) -> Callable[[Any, Any], None]:
-    if _is_own(cls, "__setstate__"):
+    if is_own(cls, "__setstate__"):
         return lambda value, state: None if state is None else value.__setstate__(state)
     slots = _slots(cls)
     fields = dataclasses.fields(cls) if dataclasses.is_dataclass(cls) else ()
@@ -203,7 +203,7 @@ def _state_writer(cls: type) -> Callable[[Any, Any], None]:
     return put
 
 
-def _is_own(cls: type, method: str) -> bool:
+def is_own(cls: type, method: str) -> bool:
     """Whether the class's author wrote the method. The pair that dataclasses make for frozen slots adds nothing."""
     found = getattr(cls, method, None)
     inherited = (getattr(object, method, None), getattr(BaseException, method, None))

@@ -11,10 +11,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from ninelives import _langgraph
 from ninelives.stores.codec.encoding import encode
 from ninelives.stores.codec.frames import Frames, pack
 from ninelives.stores.codec.memory import (
     ENCODED_AGAIN,
+    OPAQUE,
+    SEEN_EACH_TIME,
     DictHead,
     Head,
     Held,
@@ -23,7 +26,7 @@ from ninelives.stores.codec.memory import (
     Place,
     same_beginning,
 )
-from ninelives.stores.codec.nodes import Form, Runs, read_node, unwrapped, write_node
+from ninelives.stores.codec.nodes import Form, Runs, unwrapped, write_node
 from ninelives.stores.codec.packs import BASE_BYTES_MIN, CHAIN_MAX, Entry, plain_size
 from ninelives.stores.codec.types import TypeRegistry
 
@@ -104,7 +107,8 @@ class Drafter:
     def _whole(self, place: Place, value: Any, path: str) -> Draft:
         if (known := self._known(value)) is not None:
             return Draft(Form.VALUE, value=value, pieces=[known.number])
-        frame = encode(value, self.types, path=path)
+        # A failure is stored to be told: that its class or its cause is lost must not be another one.
+        frame = encode(value, self.types, path=path, quiet=place[1] == _langgraph.ERROR)
         if len(frame) <= INLINE_MAX:
             return Draft(Form.INLINE, value=value, frame=frame)
         return Draft(Form.VALUE, value=value, pieces=[self._new(value, frame, self._head(place, Held))])
@@ -128,7 +132,7 @@ class Drafter:
         """The difference from what stood there before, if it is much shorter."""
         if base is None or base.digest is None or min(len(frame), base.size) < BASE_BYTES_MIN:
             return None
-        before = encode(base.value, self.types)
+        before = encode(base.value, self.types, quiet=True)
         if self.frames.digest(before) != base.digest:
             return None
         return difference(frame, base.number, before, self.memory)
@@ -147,7 +151,7 @@ class Drafter:
         changed = [i for i in range(min(newest, same), same) if self._is_changed(values[i])]
         draft.changed = [f"{path}[{i}]" for i in changed]
         stored: set[int] = set()
-        if before and same == len(before.values) and not changed:
+        if before and same == len(before.values) and not changed and before.looks_same(SEEN_EACH_TIME):
             draft.head = before
         elif before:
             stored = {*map(id, before.values)}
@@ -172,7 +176,7 @@ class Drafter:
         held = memory.by_id.get(id(value)) if memory else None
         if held is None or memory is None:
             return self._new(value, encode(value, self.types, path=path)), False
-        if held.live is None or (trusted and held.intact) or (not trusted and not self._differs(held)):
+        if held.live is None or (trusted and held.intact) or not self._differs(held):
             return held.number, False
         memory.forget(held)
         return self._new(value, encode(value, self.types, path=path)), True
@@ -188,14 +192,20 @@ class Drafter:
             if len(frame) <= WHOLE_MAX:
                 return Draft(Form.VALUE, value=value, pieces=[self._new(value, frame, self._head(place, Held))])
         draft = Draft(Form.DICT, value=value, far=head.far if head else None)
-        if head and head.keys.value == [*value]:
-            draft.keys = head.keys.number
-        else:
-            keys = [*value]
-            draft.keys = self._new(keys, encode(keys, self.types, path=path), head.keys if head else None)
+        draft.keys = head.keys if head and head.names == (*value,) else self._keys([*value], head)
         for key, member in value.items():
             draft.pieces.append(self._entry(head.entries.get(key) if head else None, member, f"{path}.{key}", draft))
         return draft
+
+    def _keys(self, names: list[str], before: DictHead | None) -> Piece:
+        frame = encode(names, self.types)
+        digest = self.frames.digest(frame)
+        if self.memory and (number := self.memory.numbers.get(digest)) is not None:
+            return number
+        delta = None
+        if before is not None and len(frame) >= BASE_BYTES_MIN:
+            delta = difference(frame, before.keys, encode([*before.names], self.types), self.memory)
+        return New(frame, digest, None, delta)
 
     def _entry(self, before: Held | None, value: Any, path: str, draft: Draft) -> Piece:
         if before is not None and before.value is value:
@@ -204,6 +214,8 @@ class Drafter:
             frame = encode(value, self.types, path=path)
             if self.frames.digest(frame) == before.digest:
                 return before.number
+            if self.memory is not None:
+                self.memory.forget(before)
             draft.changed.append(path)
             return self._new(value, frame)
         if (known := self._known(value)) is not None:
@@ -215,10 +227,11 @@ def is_changed(held: Held, memory: Memory, types: TypeRegistry, frames: Frames) 
     """Whether an object would not make the bytes any more that its item has; then it does not stand for it either."""
     if held.live is None:
         return False
-    digest = frames.digest(encode(held.value, types))
-    if held.digest is None and held.intact:  # it was loaded, and this is the first look at its bytes
+    digest = frames.digest(encode(held.value, types, quiet=True))
+    if held.digest is None and held.intact:
+        # It was loaded, and this is the first look at its bytes. What it stands for was not compared with them, so an
+        # equal value elsewhere is not to be found by this digest.
         held.digest = digest
-        memory.numbers[digest] = held.number
     if digest == held.digest:
         return False
     memory.forget(held)
@@ -269,7 +282,7 @@ class Intake:
 
     def __init__(self, first: int, memory: Memory | None, frames: Frames) -> None:
         self.first, self.memory, self.frames = first, memory, frames
-        self.entries: list[Entry] = []
+        self.entries: list[Entry | None] = []
         self.held: list[Held] = []
         self._given: dict[bytes, int] = {}
         self._heads: list[Heading] = []
@@ -335,9 +348,9 @@ class Intake:
         self.entries.append(entry)
         return number
 
-    def gave(self, node: bytes) -> bool:
-        """Whether the node names items that are not in the store yet."""
-        return any(number >= self.first for number in read_node(node).numbers)
+    def skip(self) -> None:
+        """Give a number to nothing, so that whoever remembers the thread sees that it was changed."""
+        self.entries.append(None)
 
     @property
     def bytes(self) -> int:
@@ -348,8 +361,8 @@ class Intake:
         memory.drop_unused()
         memory.stamp = stamp
         for number, entry in enumerate(self.entries, self.first):
-            if entry.bases:
-                memory.rests[number] = entry.bases
+            memory.rests[number] = entry.bases if entry else ()
+        memory.numbers.update(self._given)
         for held in self.held:
             memory.hold(held)
         for heading in self._heads:
@@ -360,33 +373,45 @@ class Intake:
 
 
 def _head_of(memory: Memory, heading: Heading) -> Head | None:
+    """None: the value was changed in place while it was stored."""
     draft, numbers = heading.draft, heading.numbers
     if draft.form is Form.LIST:
-        before = draft.head
-        held = [memory.by_number.get(number) for number in numbers]
-        live, was = [each and each.live for each in held], [each and each.was for each in held]
-        if before is not None:
-            numbers, live, was = [*before.numbers, *numbers], [*before.live, *live], [*before.was, *was]
-        whole = None not in held and len(live) == len(draft.value)
-        return ListHead([*draft.value], numbers, heading.runs, heading.far, heading.data if whole else b"", live, was)
+        return _list_head(memory, heading)
     if draft.form is Form.DICT:
         entries = dict(_entries(memory, draft.value, numbers))
-        keys = memory.by_number.get(heading.keys) if heading.keys is not None else None
-        return DictHead(keys, entries, heading.far) if keys and len(entries) == len(draft.value) else None
+        if heading.keys is None or len(entries) != len(numbers):
+            return None
+        memory.names[heading.keys] = (*entries,)
+        return DictHead((*entries,), heading.keys, entries, heading.far)
     return memory.by_number.get(numbers[0])
 
 
+def _list_head(memory: Memory, heading: Heading) -> ListHead | None:
+    before, values, numbers = heading.draft.head, [*heading.draft.value], heading.numbers
+    kept = len(before.values) if before else 0
+    if len(values) != kept + len(numbers):
+        return None
+    held = [memory.by_id.get(id(value)) for value in values[kept:]]
+    live = [each.live if each else OPAQUE for each in held]
+    was = [each.was if each else None for each in held]
+    lent = all(each is not None and each.lent for each in held)
+    if before is not None:
+        numbers, live, was = [*before.numbers, *numbers], [*before.live, *live], [*before.was, *was]
+        lent = lent and before.lent
+    return ListHead(values, numbers, heading.runs, heading.far, heading.data, live, was, lent)
+
+
 def _entries(memory: Memory, value: Mapping[str, Any], numbers: Sequence[int]) -> Iterator[tuple[str, Held]]:
-    for (key, member), number in zip(value.items(), numbers, strict=True):
-        held = memory.by_number.get(number)
-        if held is not None and (held.value is member or held.live is None):
+    for (key, member), number in zip(value.items(), numbers, strict=False):
+        held = memory.by_id.get(id(member))
+        if held is not None and held.number == number:
             yield key, held
 
 
 def difference(data: bytes, base: int, before: bytes, memory: Memory | None) -> Entry | None:
     """The bytes as their difference from those of another item, if that is much shorter and its chain not too long."""
-    rests = memory.rests.get(base, ()) if memory else ()
-    if len(rests) >= CHAIN_MAX - 1 or len(before) < len(data) // 4:
+    rests = memory.rests.get(base) if memory else None
+    if rests is None or len(rests) >= CHAIN_MAX - 1 or len(before) < len(data) // 4:
         return None
     packed = pack(data, base=before, dense=True)
     return Entry(packed, (base, *rests)) if len(packed) < len(data) // 4 else None

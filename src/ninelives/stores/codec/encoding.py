@@ -6,18 +6,23 @@ encoded in turn. Equal values give equal bytes, whichever of the two ways below 
 
 The fast way lets ormsgpack do all of it and asks us for what it does not know. Only when that fails, or might have
 changed something unseen, the value is walked in Python: that finds every odd value there is and can say where.
+It is walked, too, when the fast way met something that may not come back as it is, to tell where (see `fidelity`).
 """
 
 from __future__ import annotations
 
-import reprlib
+from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any
 
 import ormsgpack
 
 from ninelives.errors import UnknownTypeError
+from ninelives.stores.codec.decoding import decode
+from ninelives.stores.codec.fidelity import Change, difference, must_be_equal, name_of, step, tell
 from ninelives.stores.codec.types import TypeRegistry
 from ninelives.stores.codec.values import (
+    BY_CLASS,
     SURROGATES,
     TAGS_DEEP_MAX,
     VERSION,
@@ -43,29 +48,42 @@ _OPTIONS = (
 # Not OPT_NON_STR_KEYS: it would turn a datetime, a UUID or an enum member that is a key into a plain string.
 
 
-def encode(value: object, types: TypeRegistry, *, path: str = "") -> bytes:
+def encode(value: object, types: TypeRegistry, *, path: str = "", quiet: bool = False) -> bytes:
     """
     The value as a frame.
+
+    What is known not to come back as it is is logged, once; with `types.strict` it is refused.
 
     Args:
         value: anything built of plain values, numpy arrays, exceptions and allowed classes.
         types: the allowed classes.
         path: what the value is called, to begin the paths in errors with.
+        quiet: whatever is lost: the bytes are only compared with others, or tell people of a failure.
 
     Raises:
         UnknownTypeError: something within could not be loaded again; `path` says where it is.
+        FidelityError: it would not come back as it is, and `types.strict` is set.
     """
-    body = _encode_fast(value, types)
-    if body is None:
-        body = _Walk(types).encode(value, path)
-    return VERSION + body
+    packer, walk = _Packer(types), _Walk(types)
+    body = _encode_fast(value, types, packer)
+    frame = VERSION + (walk.encode(value, path) if body is None else body)
+    if quiet:
+        return frame
+    if types.strict:
+        must_be_equal(value, decode(frame, types, path=path), path)
+        return frame
+    if body is not None and packer.suspects:
+        with suppress(UnknownTypeError):  # the walk goes less deep; then it stays untold
+            walk.encode(value, path)
+    tell(walk.changes)
+    return frame
 
 
 # -- the fast way -------------------------------------------------------------------------------------------------
 
 
-def _encode_fast(value: object, types: TypeRegistry) -> bytes | None:
-    packer = _Packer(types)
+def _encode_fast(value: object, types: TypeRegistry, packer: _Packer | None = None) -> bytes | None:
+    packer = packer or _Packer(types)
     try:
         return packer.pack(value)
     except (TypeError, RecursionError):
@@ -77,11 +95,13 @@ def _encode_fast(value: object, types: TypeRegistry) -> bytes | None:
 class _Packer:
     """One call of ormsgpack, with the calls within it. It tells nothing of what is raised inside, so we keep that."""
 
-    __slots__ = ("deep", "interrupted", "types")
+    __slots__ = ("deep", "interrupted", "seen", "suspects", "types")
 
     def __init__(self, types: TypeRegistry) -> None:
         self.types, self.deep = types, 0
         self.interrupted: BaseException | None = None
+        self.seen: dict[int, object] = {}
+        self.suspects = False
 
     def pack(self, value: object) -> bytes:
         packed = ormsgpack.packb(value, self.tagged, _OPTIONS)
@@ -93,6 +113,11 @@ class _Packer:
         kind = self.types.kind_of(value)
         if kind is None or self.deep >= TAGS_DEEP_MAX:
             raise TypeError
+        if kind.mutable:
+            self.suspects |= id(value) in self.seen
+            self.seen[id(value)] = value  # held, so that no other gets its id
+        if kind.loses is not None:
+            self.suspects |= kind.loses(value)
         self.deep += 1
         try:
             parts = kind.parts(value)
@@ -140,6 +165,9 @@ class _Walk:
         self.types = types
         self.above: set[int] = set()
         self.tags = 0
+        self.changes: list[Change] = []
+        """What was met that will not come back as it is."""
+        self.seen: dict[int, object] = {}
 
     def encode(self, value: object, path: str) -> bytes:
         try:
@@ -164,7 +192,7 @@ class _Walk:
         if type(value) is list:
             return [self.plain(member, f"{path}[{i}]") for i, member in enumerate(value)]
         if type(value) is dict and all(type(key) is str and _is_utf8(key) for key in value):
-            return {key: self.plain(member, path + _step(key)) for key, member in value.items()}
+            return {key: self.plain(member, path + step(key)) for key, member in value.items()}
         return self._tagged(value, path)
 
     def _tagged(self, value: Any, path: str) -> ormsgpack.Ext:
@@ -172,17 +200,26 @@ class _Walk:
         if kind is None:
             raise UnknownTypeError(path, full_name(value if isinstance(value, type) else type(value)))
         parts = _parts(kind, value, path)
+        self.changes += self._changed(kind, value, parts, path)
         if not kind.raw:
             self.tags += 1
             parts = ormsgpack.packb(self._members(kind.code, parts, path), None, _OPTIONS)
             self.tags -= 1
         return ormsgpack.Ext(kind.code, parts)
 
+    def _changed(self, kind: Kind, value: Any, parts: Any, path: str) -> Iterable[Change]:
+        if kind.mutable:
+            if id(value) in self.seen:
+                yield Change(path, f"a {name_of(type(value))} that is held twice", "one of its own")
+            self.seen[id(value)] = value
+        if kind.loses is not None and kind.loses(value):
+            yield from difference(value, kind.build(parts[1:] if kind.code in BY_CLASS else parts), path)
+
     def _members(self, code: int, parts: list[Any], path: str) -> list[Any]:
         if code == Code.TUPLE:
             return [self.plain(part, f"{path}[{i}]") for i, part in enumerate(parts)]
         if code == Code.DICT:
-            return [self.plain(part, path + _step(parts[i - i % 2])) for i, part in enumerate(parts)]
+            return [self.plain(part, path + step(parts[i - i % 2])) for i, part in enumerate(parts)]
         if code in _UNORDERED:
             packed = [ormsgpack.packb(self.plain(part, path + "{...}"), None, _OPTIONS) for part in parts]
             return [ormsgpack.Fragment(member) for member in sorted(packed)]
@@ -197,10 +234,6 @@ def _is_utf8(text: str) -> bool:
         return text.isascii() or bool(text.encode())
     except UnicodeEncodeError:
         return False
-
-
-def _step(key: Any) -> str:
-    return f".{key}" if type(key) is str and key.isidentifier() else f"[{reprlib.repr(key)}]"
 
 
 def _parts(kind: Kind, value: object, path: str) -> Any:

@@ -14,12 +14,18 @@ Source: the identity map of Fowler's *Patterns of Enterprise Application Archite
 from __future__ import annotations
 
 import threading
-from collections import Counter, OrderedDict, deque
+from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from enum import Enum
+from fractions import Fraction
 from operator import eq, is_
 from typing import Any, NamedTuple
+from uuid import UUID
+
+from pydantic import BaseModel
 
 from ninelives.stores.codec.nodes import Runs
 
@@ -29,6 +35,10 @@ UNUSED_MAX = 4096
 """Objects held for a thread beside those of its newest values."""
 LOOKED_AT_MAX = 2048
 """Objects whose shape is looked at on one loading; beyond that many, in turn."""
+SEEN_EACH_TIME = 256
+"""Of the newest elements of a list: their shape is looked at with each checkpoint."""
+STRICTLY = 64
+"""Of those, on loading: each field must be the very same object, not only an equal one."""
 ENCODED_AGAIN = 8
 """Of the newest elements of a list: they are encoded again with each checkpoint, whatever their shape."""
 
@@ -36,8 +46,21 @@ Stamp = tuple[int, "str | None"]
 Place = tuple[str, str]
 """Namespace and channel."""
 
-_MEMBERS: tuple[type, ...] = (dict, list, set, OrderedDict, Counter, deque, bytearray)
-_PLAIN = (str, bytes, int, float, bool, type(None), complex)
+_MEMBERS: tuple[type, ...] = (dict, list, set, OrderedDict, Counter, defaultdict, deque, bytearray)
+_PLAIN = (str, bytes, int, float, bool, type(None), complex, datetime, date, time, timedelta, Decimal, Fraction, UUID)
+
+
+class _Opaque:
+    """Stands for an object whose changes nothing shows but its bytes. It is never the same."""
+
+    __eq__ = None  # type: ignore[assignment]
+    __hash__ = None  # type: ignore[assignment]
+
+    def copy(self) -> None:
+        return None
+
+
+OPAQUE = _Opaque()
 
 
 class Held:
@@ -47,43 +70,57 @@ class Held:
     Attributes:
         digest: of its frame; None as long as nobody has asked.
         size: bytes of its frame.
+        lent: it was held for a run, and may be given out to the next one.
         raw: the value is the item's very bytes (a node that was too long for its checkpoint).
     """
 
-    __slots__ = ("digest", "live", "number", "raw", "size", "value", "was")
+    __slots__ = ("digest", "lent", "live", "number", "raw", "size", "value", "was")
 
     def __init__(self, number: int, value: Any, *, digest: bytes | None, size: int, raw: bool = False) -> None:
         self.number, self.value, self.digest, self.size, self.raw = number, value, digest, size, raw
+        self.lent = False
         self.live = _live_part(value)
         self.was = None if self.live is None else self.live.copy()
 
     @property
     def intact(self) -> bool:
-        return _same(self.live, self.was)
+        """Whether it looks as it did, each field or member being the very same object."""
+        return self.live is None or _same(self.live, self.was)
 
 
 def _live_part(value: Any) -> Any:
-    """What of an object shows that it was changed: its fields or members."""
+    """What of an object shows that it was changed: its fields or members. None: it cannot be changed."""
     cls = type(value)
-    if cls in _PLAIN:
+    if cls in _PLAIN or isinstance(value, Enum):
         return None
     if cls in _MEMBERS:
         return value
-    return getattr(value, "__dict__", None)
+    if cls in (tuple, frozenset) and all(type(member) in _PLAIN for member in value):
+        return None
+    if isinstance(value, BaseModel):
+        return OPAQUE if value.__pydantic_extra__ or value.__pydantic_private__ else value.__dict__
+    if isinstance(value, _CONTAINERS) or any("__slots__" in vars(parent) for parent in cls.__mro__[:-1]):
+        return OPAQUE
+    return getattr(value, "__dict__", OPAQUE)
+
+
+_CONTAINERS = (dict, list, set, frozenset, tuple, deque, bytearray)
 
 
 def _all_same(live: list[Any], was: list[Any]) -> bool:
+    """Of many at once, and so by equality: what was replaced by its equal (1 by True) is not seen."""
     try:
         return all(map(eq, live, was))
-    except Exception:  # see `_same`
+    except Exception:  # arrays and the like have no plain answer: then it is another object
         return False
 
 
 def _same(live: Any, was: Any) -> bool:
-    try:
-        return bool(live == was)
-    except Exception:  # arrays and the like have no plain answer: then it is another object
+    if live is OPAQUE or len(live) != len(was):
         return False
+    if isinstance(live, dict):
+        return all(map(is_, live.values(), was.values())) and all(map(eq, live, was))
+    return live == was if isinstance(live, set | bytearray) else all(map(is_, live, was))
 
 
 class ListHead(NamedTuple):
@@ -94,6 +131,7 @@ class ListHead(NamedTuple):
         runs: its numbers, or those behind the ones of `far`.
         data: its node.
         live, was: of each element, what shows a change, and how it looked. (Apart, to be compared at once.)
+        lent: all of them were held for a run, and may be given out to the next one.
     """
 
     values: list[Any]
@@ -103,12 +141,18 @@ class ListHead(NamedTuple):
     data: bytes
     live: list[Any]
     was: list[Any]
+    lent: bool
+
+    def looks_same(self, newest: int) -> bool:
+        """Whether the newest elements, but no more than that many, look as they did."""
+        return _all_same(self.live[-newest:], self.was[-newest:])
 
 
 class DictHead(NamedTuple):
-    """A dict as it was stored last: the item of its keys, and an object per key."""
+    """A dict as it was stored last: its keys, the item of those, and an object per key."""
 
-    keys: Held
+    names: tuple[str, ...]
+    keys: int
     entries: dict[str, Held]
     far: Held | None = None
 
@@ -151,7 +195,9 @@ class Memory:
     numbers: dict[bytes, int] = field(default_factory=dict)
     heads: dict[Place, Head] = field(default_factory=dict)
     rests: dict[int, tuple[int, ...]] = field(default_factory=dict)
-    """Items that are stored as the difference from others, and from which."""
+    """Of each item that is known here: those that it is stored as the difference from, one after the other."""
+    names: dict[int, tuple[str, ...]] = field(default_factory=dict)
+    """Items that list the keys of a dict."""
     keys: dict[str, KeyBody] = field(default_factory=dict)
     walks: dict[str, Walk] = field(default_factory=dict)
     claimed: bool = False
@@ -161,12 +207,20 @@ class Memory:
     _crowd: int = UNUSED_MAX
 
     def hold(self, held: Held) -> None:
-        if former := self.by_number.get(held.number):
-            self.by_id.pop(id(former.value), None)
+        """Several objects may stand for one item; the last one is given out."""
+        held.lent = self.claimed
         self.by_id[id(held.value)] = held
         self.by_number[held.number] = held
         if held.digest is not None:
             self.numbers[held.digest] = held.number
+
+    def begin_reading(self, *, claimed: bool) -> None:
+        """Others than a run get objects of their own each time: those of the last time are of no more use."""
+        self.claimed = claimed
+        if not claimed:
+            self.by_id.clear()
+            self.by_number.clear()
+            self.heads.clear()
 
     def forget(self, held: Held) -> None:
         """The object does not stand for its item any more; the item is still there."""
@@ -186,25 +240,25 @@ class Memory:
 
         The shape of up to `LOOKED_AT_MAX` is looked at, the newest always.
         """
-        known = [held for held in map(self.by_number.get, numbers) if held is not None]
+        known = [held for held in map(self.by_number.get, numbers) if held is not None and held.lent]
         for held in self._in_turn(known):
-            if not held.intact:
+            if not held.intact and held.live is not None:
                 self.forget(held)
         return {held.number: held for held in known if self.by_number.get(held.number) is held}
 
     def _in_turn(self, known: list[Held]) -> list[Held]:
-        if len(known) > LOOKED_AT_MAX:
-            newest = LOOKED_AT_MAX // 4
-            older, known = known[:-newest], known[-newest:]
-            start = self._turn % len(older)
-            self._turn += LOOKED_AT_MAX - newest
-            known += islice(_round(older, start), LOOKED_AT_MAX - newest)
-        return [] if _all_same([held.live for held in known], [held.was for held in known]) else known
+        if len(known) <= LOOKED_AT_MAX:
+            return known
+        newest = LOOKED_AT_MAX // 2
+        older, known = known[:-newest], known[-newest:]
+        start = self._turn % len(older)
+        self._turn += newest
+        return [*known, *older[start:], *older[:start]][:LOOKED_AT_MAX]
 
-    def list_of(self, place: Place, data: bytes) -> list[Any] | None:
+    def list_of(self, place: Place, data: bytes) -> ListHead | None:
         """The list that a node makes, of objects that are held here and look as they did; None if it must be built."""
         head = self.heads.get(place)
-        if not isinstance(head, ListHead) or head.data != data:
+        if not isinstance(head, ListHead) or head.data != data or not head.lent:
             return None
         length = len(head.values)
         newest = length - LOOKED_AT_MAX // 2 if length > LOOKED_AT_MAX else 0
@@ -214,7 +268,8 @@ class Memory:
             self._turn += LOOKED_AT_MAX // 2
             spans.append((start, start + LOOKED_AT_MAX // 2))
         same = all(_all_same(head.live[first:last], head.was[first:last]) for first, last in spans)
-        return [*head.values] if same else None
+        strictly = all(map(_strictly_same, head.live[-STRICTLY:], head.was[-STRICTLY:]))
+        return head if same and strictly else None
 
     def suspects(self, limit: int) -> Iterator[tuple[Place, str, Held]]:
         """
@@ -245,14 +300,9 @@ class Memory:
             used.update(_numbers_of(head))
         self._crowd = 2 * len(used) + UNUSED_MAX
         if len(self.by_number) >= self._crowd:
-            for number in self.by_number.keys() - used:
-                self.forget(self.by_number[number])
+            self.by_id = {key: held for key, held in self.by_id.items() if held.number in used}
+            self.by_number = {number: held for number, held in self.by_number.items() if number in used}
             self.numbers = {digest: number for digest, number in self.numbers.items() if number in used}
-
-
-def _round(values: list[Held], start: int) -> Iterator[Held]:
-    yield from values[start:]
-    yield from values[:start]
 
 
 def _numbers_of(head: Head) -> Iterable[int]:
@@ -260,7 +310,7 @@ def _numbers_of(head: Head) -> Iterable[int]:
         case ListHead(numbers=numbers, far=far):
             return [*numbers, *([far.number] if far else [])]
         case DictHead(keys=keys, entries=entries, far=far):
-            return [keys.number, *(held.number for held in entries.values()), *([far.number] if far else [])]
+            return [keys, *(held.number for held in entries.values()), *([far.number] if far else [])]
         case Held():
             return [head.number]
 
@@ -270,6 +320,10 @@ def same_beginning(before: list[Any], now: list[Any]) -> int:
     if all(map(is_, before, now)):
         return min(len(before), len(now))
     return next(i for i, (a, b) in enumerate(zip(before, now, strict=False)) if a is not b)
+
+
+def _strictly_same(live: Any, was: Any) -> bool:
+    return live is None or _same(live, was)
 
 
 class Memories:

@@ -118,7 +118,7 @@ def read_node(data: bytes) -> Node:
     return Node(form, wrapper, numbers)
 
 
-_NUMBERS_MAX = 1 << 26
+_NUMBERS_MAX = 1 << 21
 
 
 def _numbers(data: bytes) -> Iterator[int]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pydantic
@@ -19,6 +20,7 @@ from langgraph.store.base import Item, SearchItem
 
 from ninelives import _langgraph
 from ninelives.stores.codec.classes import CLASS, SECRET, class_kind, holds_secret, tag
+from ninelives.stores.codec.fidelity import is_shared
 from ninelives.stores.codec.values import ERROR, FACTORIES, KINDS, Kind, numpy_kind
 
 
@@ -28,9 +30,13 @@ class TypeRegistry:
 
     May be shared by threads. Of two classes with one name the one allowed last counts: values of the other are refused
     when written, because they would come back as something else.
+
+    Attributes:
+        strict: what is written with these types is read back and compared, and refused if it is not the same.
     """
 
-    def __init__(self, types: Iterable[type] = ()) -> None:
+    def __init__(self, types: Iterable[type] = (), *, strict: bool = False) -> None:
+        self.strict = strict
         self._changing = threading.Lock()
         self._by_class: dict[type, Kind] = {}
         self._by_tag: dict[str, type] = {}
@@ -53,11 +59,11 @@ class TypeRegistry:
             self._by_class, self._by_tag = by_class, by_tag
 
     def copy(self) -> TypeRegistry:
-        return TypeRegistry(self)
+        return TypeRegistry(self, strict=self.strict)
 
     def __or__(self, types: Iterable[type]) -> TypeRegistry:
         """A new registry with these classes (or another registry's) as well: `DEFAULT_TYPES | [Report, Row]`."""
-        return TypeRegistry([*self, *types])
+        return TypeRegistry([*self, *types], strict=self.strict)
 
     def __iter__(self) -> Iterator[type]:
         return iter(self._by_class)
@@ -96,7 +102,13 @@ def _add(cls: type, by_class: dict[type, Kind], by_tag: dict[str, type]) -> None
     namesake = by_tag.get(tag(cls))
     if namesake is not None:
         del by_class[namesake]
-    by_class[cls], by_tag[tag(cls)] = class_kind(cls), cls
+    kind = class_kind(cls)
+    loses = _is_raised if issubclass(cls, BaseException) and kind.loses is None else kind.loses
+    by_class[cls], by_tag[tag(cls)] = replace(kind, mutable=is_shared(cls), loses=loses), cls
+
+
+def _is_raised(error: BaseException) -> bool:
+    return error.__context__ is not None or error.__cause__ is not None
 
 
 def _classes_in(module: Any, base: type) -> list[type]:

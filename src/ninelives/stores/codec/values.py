@@ -21,7 +21,7 @@ from decimal import Decimal
 from enum import IntEnum
 from fractions import Fraction
 from typing import Any
-from uuid import UUID
+from uuid import UUID, SafeUUID
 from zoneinfo import ZoneInfo
 
 from pydantic_core import Url
@@ -54,12 +54,17 @@ class Kind:
 
     `parts` gives `bytes` that are stored as they are when `raw`, else a list whose members are encoded in turn.
     `build` gets the same back; what it raises means that the bytes are not ours.
+
+    `mutable`: it matters that one object is held in two places, of which two will come back. `loses`: whether a value
+    may come back changed, which is then looked at closely; None for a kind that loses nothing.
     """
 
     code: int
     parts: Callable[[Any], Any]
     build: Callable[[Any], Any]
     raw: bool = False
+    mutable: bool = False
+    loses: Callable[[Any], bool] | None = None
 
 
 class Code(IntEnum):
@@ -72,6 +77,10 @@ class Code(IntEnum):
     ERROR, NDARRAY, NUMPY_SCALAR, URL = range(27, 31)
     # Of the next ones the parts begin with the name of an allowed class: see classes.py.
     CLASS, ENUM, NAMED_TUPLE, MODEL, OBJECT, DERIVED = range(64, 70)
+
+
+BY_CLASS = (Code.ENUM, Code.NAMED_TUPLE, Code.MODEL, Code.OBJECT, Code.DERIVED)
+"""Those whose parts begin with the name of a class, which `build` is not given."""
 
 
 def full_name(cls: type) -> str:
@@ -125,6 +134,17 @@ def _timezone_parts(value: timezone) -> list[Any]:
     offset = value.utcoffset(None)
     name = value.tzname(None)
     return [offset] if timezone(offset).tzname(None) == name else [offset, name]
+
+
+def _uuid_bytes(value: UUID) -> bytes:
+    """16 bytes, and one more where the system said whether it was made safely."""
+    safe = value.is_safe.value
+    return value.bytes if safe is None else value.bytes + safe.to_bytes(1, "big", signed=True)
+
+
+def _uuid(raw: bytes) -> UUID:
+    safe = int.from_bytes(raw[16:], "big", signed=True) if raw[16:] else None
+    return UUID(bytes=raw[:16], is_safe=SafeUUID(safe))
 
 
 def _zone_key(value: ZoneInfo) -> bytes:
@@ -185,15 +205,31 @@ def _default_dict(parts: list[Any]) -> defaultdict[Any, Any]:
     return defaultdict(None if name is None else FACTORIES[name], items)
 
 
-def _counter(parts: list[Any]) -> Counter[Any]:
+def _counter(parts: list[Any]) -> Any:
     counter: Counter[Any] = Counter()
     dict.update(counter, parts[0])  # Counter's own update() adds, and would want numbers
-    return counter
+    return _with_attributes(counter, parts[1:])
+
+
+def _ordered_dict(parts: list[Any]) -> Any:
+    return _with_attributes(OrderedDict(parts[0]), parts[1:])
 
 
 def _pattern(parts: list[Any]) -> re.Pattern[Any]:
     text, flags = parts
     return re.compile(text, flags & ~re.DEBUG)  # DEBUG prints while it compiles
+
+
+def _ordered_parts(value: OrderedDict[Any, Any] | Counter[Any]) -> list[Any]:
+    """Both may carry attributes beside their entries."""
+    attributes = vars(value)
+    return [dict(value), attributes] if attributes else [dict(value)]
+
+
+def _with_attributes(value: Any, more: list[Any]) -> Any:
+    for name, attribute in more[0].items() if more else ():
+        value.__dict__[name] = attribute
+    return value
 
 
 # -- exceptions ----------------------------------------------------------------------------------------------------
@@ -221,10 +257,18 @@ def _error_parts(error: BaseException) -> list[Any]:
     if type(error) is RecordedError:
         return list(error.args)
     if _ERRORS.get(type(error).__name__) is type(error):
-        _, args, *state = tuple(error.__reduce__())
+        _, args, *more = tuple(error.__reduce__())
+        state = [_with_name(error, dict(more[0] or {}) if more else {})]
         if is_data(args) and is_data(state):
-            return [type(error).__name__, args, *state]
+            return [type(error).__name__, args, *(state if state[0] else more)]
     return [full_name(type(error)), _text_of(str, error), _text_of(repr, error)]
+
+
+def _with_name(error: BaseException, state: dict[str, Any]) -> dict[str, Any]:
+    """What was looked for and not found, which Python before 3.12 leaves out."""
+    if isinstance(error, AttributeError | NameError) and error.name is not None:
+        return {**state, "name": error.name}
+    return state
 
 
 def _error(parts: list[Any]) -> Exception:
@@ -233,6 +277,8 @@ def _error(parts: list[Any]) -> Exception:
         return RecordedError(name, args, *more)
     error = _ERRORS[name](*args)
     if more and more[0]:
+        if any(type(key) is not str or (key.startswith("__") and key != "__notes__") for key in more[0]):
+            raise ValueError("an attribute that no exception has")  # such as __class__, which could be set
         error.__setstate__(more[0])
     return error
 
@@ -281,11 +327,12 @@ def _dtype_name(dtype: Any) -> str:
 
 def _array_parts(array: Any) -> list[Any]:
     order = "F" if array.flags.f_contiguous and not array.flags.c_contiguous else "C"
-    return [_dtype_name(array.dtype), list(array.shape), order, array.tobytes(order=order)]
+    parts = [_dtype_name(array.dtype), list(array.shape), order, array.tobytes(order=order)]
+    return parts if array.flags.writeable else [*parts, False]
 
 
 def _array(parts: list[Any]) -> Any:
-    name, shape, order, data = parts
+    name, shape, order, data, *writeable = parts
     numpy: Any = importlib.import_module("numpy")
     dtype = numpy.dtype(name)
     _dtype_name(dtype)
@@ -293,6 +340,7 @@ def _array(parts: list[Any]) -> Any:
     array = numpy.ndarray(tuple(shape), dtype, buffer=bytearray(data), order=order)
     if array.nbytes != len(data):
         raise ValueError("the array's shape does not fit its bytes")
+    array.flags.writeable = not writeable
     return array
 
 
@@ -306,9 +354,9 @@ def _numpy_scalar(parts: list[Any]) -> Any:
 
 # -- the table -------------------------------------------------------------------------------------------------------
 
-_NDARRAY = Kind(Code.NDARRAY, _array_parts, _array)
+_NDARRAY = Kind(Code.NDARRAY, _array_parts, _array, mutable=True, loses=lambda array: bool(array.dtype.metadata))
 _NUMPY_SCALAR = Kind(Code.NUMPY_SCALAR, _numpy_scalar_parts, _numpy_scalar)
-ERROR = Kind(Code.ERROR, _error_parts, _error)
+ERROR = Kind(Code.ERROR, _error_parts, _error, loses=lambda error: type(error) is not RecordedError)
 SURROGATES = Kind(
     Code.SURROGATES,
     lambda value: value.encode("utf-8", "surrogatepass"),
@@ -321,18 +369,23 @@ _IP_ADDRESS = Kind(Code.IP_ADDRESS, _named_text, lambda parts: _ADDRESSES[parts[
 KINDS: dict[type, Kind] = {
     tuple: Kind(Code.TUPLE, list, tuple),
     dict: Kind(Code.DICT, lambda value: [part for pair in value.items() for part in pair], _pairs),
-    set: Kind(Code.SET, list, set),
+    set: Kind(Code.SET, list, set, mutable=True),
     frozenset: Kind(Code.FROZENSET, list, frozenset),
     int: Kind(Code.BIG_INT, _int_bytes, _int_from, raw=True),
-    bytearray: Kind(Code.BYTEARRAY, bytes, bytearray, raw=True),
+    bytearray: Kind(Code.BYTEARRAY, bytes, bytearray, raw=True, mutable=True),
     complex: Kind(Code.COMPLEX, lambda value: [value.real, value.imag], lambda parts: complex(*parts)),
     Fraction: Kind(Code.FRACTION, lambda value: [value.numerator, value.denominator], lambda parts: Fraction(*parts)),
     Decimal: Kind(Code.DECIMAL, lambda value: str(value).encode(), lambda raw: Decimal(raw.decode()), raw=True),
     range: Kind(Code.RANGE, lambda value: [value.start, value.stop, value.step], lambda parts: range(*parts)),
     slice: Kind(Code.SLICE, lambda value: [value.start, value.stop, value.step], lambda parts: slice(*parts)),
-    UUID: Kind(Code.UUID, lambda value: value.bytes, lambda raw: UUID(bytes=raw), raw=True),
+    UUID: Kind(Code.UUID, _uuid_bytes, _uuid, raw=True),
     Url: Kind(Code.URL, lambda value: str(value).encode(), lambda raw: Url(raw.decode()), raw=True),
-    re.Pattern: Kind(Code.PATTERN, lambda value: [value.pattern, value.flags], _pattern),
+    re.Pattern: Kind(
+        Code.PATTERN,
+        lambda value: [value.pattern, value.flags],
+        _pattern,
+        loses=lambda value: bool(value.flags & re.DEBUG),
+    ),
     datetime: Kind(Code.DATETIME, _datetime_parts, _datetime),
     date: Kind(Code.DATE, lambda value: [value.year, value.month, value.day], lambda parts: date(*parts)),
     time: Kind(Code.TIME, _clock_parts, _time),
@@ -343,10 +396,15 @@ KINDS: dict[type, Kind] = {
     ),
     timezone: Kind(Code.TIMEZONE, _timezone_parts, lambda parts: timezone(*parts)),
     ZoneInfo: Kind(Code.ZONEINFO, _zone_key, _zone_by_key, raw=True),
-    deque: Kind(Code.DEQUE, lambda value: [value.maxlen, list(value)], lambda parts: deque(parts[1], parts[0])),
-    OrderedDict: Kind(Code.ORDERED_DICT, lambda value: [dict(value)], lambda parts: OrderedDict(parts[0])),
-    defaultdict: Kind(Code.DEFAULT_DICT, _default_dict_parts, _default_dict),
-    Counter: Kind(Code.COUNTER, lambda value: [dict(value)], _counter),
+    deque: Kind(
+        Code.DEQUE,
+        lambda value: [value.maxlen, list(value)],
+        lambda parts: deque(parts[1], parts[0]),
+        mutable=True,
+    ),
+    OrderedDict: Kind(Code.ORDERED_DICT, _ordered_parts, _ordered_dict, mutable=True),
+    defaultdict: Kind(Code.DEFAULT_DICT, _default_dict_parts, _default_dict, mutable=True),
+    Counter: Kind(Code.COUNTER, _ordered_parts, _counter, mutable=True),
     **{cls: _PATH for cls in _PATHS.values() if isinstance(cls, type)},
     **{cls: _IP_ADDRESS for cls in _ADDRESSES.values() if isinstance(cls, type)},
 }

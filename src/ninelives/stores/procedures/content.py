@@ -10,10 +10,9 @@ from ninelives.errors import StoreCorruptError
 from ninelives.store import Act, Query, Row, Steps
 from ninelives.stores import codec
 from ninelives.stores.codec.drafts import Drafter, Intake
-from ninelives.stores.codec.memory import DictHead, Held, ListHead, Memory, Place
+from ninelives.stores.codec.memory import OPAQUE, DictHead, Held, ListHead, Memory, Place
 from ninelives.stores.codec.nodes import Form, Node, Runs, read_node, wrapped
 from ninelives.stores.codec.packs import (
-    BASE_BYTES_MIN,
     CHAIN_MAX,
     CROWD_BYTES,
     PACK_BYTES,
@@ -27,6 +26,8 @@ from ninelives.stores.procedures.base import Procedures, as_json
 
 T = TypeVar("T")
 
+LOOKED_AT_END = 256
+"""Elements of each list that are encoded again when a run ends."""
 NEAR = 16
 """Numbers that lie no further apart are asked for as one range."""
 
@@ -48,6 +49,7 @@ class Contents:
     def __init__(self, acts: Procedures, shared: Mapping[int, Held]) -> None:
         self._acts, self.shared = acts, shared
         self.entries: dict[int, Entry | None] = {}
+        self.known_names: dict[int, tuple[str, ...]] = {}
         self.fresh: dict[int, tuple[Any, bytes]] = {}
         """What was built now: the object, and its frame."""
 
@@ -55,7 +57,7 @@ class Contents:
         if number in self.entries or number not in self.shared:
             return content(number, self.entries)
         held = self.shared[number]
-        return held.value if held.raw else codec.encode(held.value, self._acts.types)
+        return held.value if held.raw else codec.encode(held.value, self._acts.types, quiet=True)
 
     def take(self, number: int, used: set[int], path: str) -> Any:
         if number not in used:
@@ -89,11 +91,20 @@ class Contents:
             return self.take(node.numbers[0], used, path)
         if node.form is Form.LIST:
             return [self.take(number, used, f"{path}[{i}]") for i, number in enumerate(node.numbers)]
-        keys = self.take(node.numbers[0], set(), path)
-        if type(keys) is not list or len(keys) != len(node.numbers) - 1:
+        keys = self.names(node.numbers[0], path)
+        if len(keys) != len(node.numbers) - 1:
             raise StoreCorruptError("a dict has not as many keys as entries.")
         entries = zip(keys, node.numbers[1:], strict=True)
         return {key: self.take(number, used, f"{path}.{key}") for key, number in entries}
+
+    def names(self, number: int, path: str) -> tuple[str, ...]:
+        """The keys of a dict."""
+        if number not in self.known_names:
+            found = codec.decode(self.frame(number), self._acts.types, path=path)
+            if type(found) is not list or not all(type(name) is str for name in found):
+                raise StoreCorruptError("the keys of a dict are not what was stored.")
+            self.known_names[number] = (*found,)
+        return self.known_names[number]
 
     def node(self, data: bytes) -> Node:
         """The node, looked up where it is an item of its own."""
@@ -167,41 +178,48 @@ class ContentActs(Procedures):
         read = [read_node(node) for node in nodes]
         far = {node.far for node in read if node.far is not None}
         found = Contents(self, memory.usable([*far]) if memory and far else {})
-        yield from self._fetch(thread_no, found, far - found.shared.keys())
+        yield from self.fetch(thread_no, found, far - found.shared.keys())
         numbers = [*dict.fromkeys(number for node in read for number in _items(node, found))]
         shared = memory.usable([*numbers, *far]) if memory else {}
         whole = Contents(self, shared)
         whole.entries = found.entries
-        yield from self._fetch(thread_no, whole, {number for number in numbers if number not in shared})
+        if memory:
+            whole.known_names = {number: memory.names[number] for number in numbers if number in memory.names}
+        yield from self.fetch(thread_no, whole, {*numbers} - shared.keys() - whole.known_names.keys())
         return whole
 
-    def _fetch(self, thread_no: int, found: Contents, numbers: set[int]) -> Steps[None]:
+    def fetch(self, thread_no: int, found: Contents, numbers: set[int]) -> Steps[None]:
         """Read the packs that hold these items, and then those that hold their bases."""
+        wanted = numbers
         for _ in range(CHAIN_MAX + 1):
-            numbers = numbers - found.entries.keys()
-            if not numbers:
+            missing = wanted - found.entries.keys()
+            if missing:
+                rows = yield Query("get_packs", {"thread_no": thread_no, "ranges": as_json(ranges(sorted(missing)))})
+                for row in rows:
+                    entries = read_pack(row["frame"], row["items"], self.frames)
+                    found.entries.update(zip(range(row["first"], row["first"] + row["items"]), entries, strict=True))
+                found.entries.update((number, None) for number in missing - found.entries.keys())
+            bases = {base for number in wanted if (entry := found.entries[number]) for base in entry.bases}
+            wanted = bases - found.entries.keys()
+            if not wanted:
                 return
-            rows = yield Query("get_packs", {"thread_no": thread_no, "ranges": as_json(ranges(sorted(numbers)))})
-            for row in rows:
-                entries = read_pack(row["frame"], row["items"], self.frames)
-                found.entries.update(zip(range(row["first"], row["first"] + row["items"]), entries, strict=True))
-            found.entries.update((number, None) for number in numbers - found.entries.keys())
-            stored = (found.entries[number] for number in numbers)
-            numbers = {base for entry in stored if entry for base in entry.bases}
 
     def numbers(self, thread_no: int, nodes: Sequence[bytes]) -> Steps[set[int]]:
         """Of all items that the nodes need, the nodes that are items included."""
         read = [read_node(node) for node in nodes]
         far = {node.far for node in read if node.far is not None}
         found = Contents(self, {})
-        yield from self._fetch(thread_no, found, far)
+        yield from self.fetch(thread_no, found, far)
         return far | {number for node in read for number in _items(node, found)}
 
-    def digests(self, thread_no: int, nodes: Sequence[bytes]) -> Steps[dict[bytes, int]]:
+    def learn_digests(self, memory: Memory, thread_no: int, nodes: Sequence[bytes]) -> Steps[None]:
         """Which content is stored under which number, as far as these nodes tell."""
         found = yield from self.contents(thread_no, nodes)
         numbers = {number for data in nodes for node in (read_node(data), found.node(data)) for number in node.numbers}
-        return {self.frames.digest(found.frame(number)): number for number in numbers}
+        for number in numbers:
+            memory.numbers[self.frames.digest(found.frame(number))] = number
+            entry = found.entries[number]
+            memory.rests[number] = entry.bases if entry else ()
 
     # -- remembering what was read ------------------------------------------------------------------------------------
 
@@ -209,10 +227,13 @@ class ContentActs(Procedures):
         self, memory: Memory, ns: str, found: Contents, nodes: Mapping[str, bytes], values: Mapping[str, Any]
     ) -> None:
         """The objects that were given out stand for their items from now on."""
-        for number, (value, frame) in found.fresh.items():
-            if (entry := found.entries.get(number)) and entry.bases:
+        recent = len(found.fresh) - LOOKED_AT_END
+        for place, (number, (value, frame)) in enumerate(found.fresh.items()):
+            if entry := found.entries.get(number):
                 memory.rests[number] = entry.bases
-            memory.hold(Held(number, value, digest=None, size=len(frame)))
+            digest = self.frames.digest(frame) if place >= recent else None
+            memory.hold(Held(number, value, digest=digest, size=len(frame)))
+        memory.names.update(found.known_names)
         for channel, data in nodes.items():
             self._learn_head(memory, (ns, channel), data, values[channel], found)
 
@@ -222,19 +243,19 @@ class ContentActs(Procedures):
         if node.form is Form.LIST:
             far = self._far_held(memory, near, found)
             numbers = near.numbers if near.form is Form.MORE else node.numbers if far is None else [far.number]
-            elements = [memory.by_number.get(number) for number in node.numbers]
-            whole = all(each is not None and each.value is value for each, value in zip(elements, inner, strict=True))
-            live, was = [each and each.live for each in elements], [each and each.was for each in elements]
-            runs = Runs().add(numbers)
-            memory.heads[place] = ListHead([*inner], [*node.numbers], runs, far, data if whole else b"", live, was)
+            elements = [memory.by_id.get(id(value)) for value in inner]
+            live = [each.live if each else OPAQUE for each in elements]
+            was = [each.was if each else None for each in elements]
+            lent = all(each is not None and each.lent for each in elements)
+            memory.heads[place] = ListHead([*inner], [*node.numbers], Runs().add(numbers), far, data, live, was, lent)
         elif node.form is Form.DICT:
-            keys = memory.by_number.get(node.numbers[0])
-            entries = {key: memory.by_number.get(number) for key, number in zip(inner, node.numbers[1:], strict=True)}
-            held = {key: each for key, each in entries.items() if each is not None and each.value is inner[key]}
+            entries = {key: memory.by_id.get(id(member)) for key, member in inner.items()}
+            held = {key: each for key, each in entries.items() if each is not None}
             for each in held.values():
                 self._take_digest(memory, each, found)
-            if keys is not None and len(held) == len(inner):
-                memory.heads[place] = DictHead(keys, held, self._far_held(memory, near, found))
+            if len(held) == len(inner):
+                far = self._far_held(memory, near, found)
+                memory.heads[place] = DictHead((*inner,), node.numbers[0], held, far)
         elif node.form is Form.VALUE and (only := memory.by_number.get(node.numbers[0])) is not None:
             self._take_digest(memory, only, found)
             memory.heads[place] = only
@@ -243,13 +264,15 @@ class ContentActs(Procedures):
         if node.far is None:
             return None
         plain = found.frame(node.far)
+        if entry := found.entries.get(node.far):
+            memory.rests[node.far] = entry.bases
         held = Held(node.far, plain, digest=None, size=len(plain), raw=True)
         memory.hold(held)
         return held
 
     def _take_digest(self, memory: Memory, held: Held, found: Contents) -> None:
         """Needed where the next value may be stored as the difference from this one."""
-        if held.digest is None and held.size >= BASE_BYTES_MIN and held.number in found.fresh:
+        if held.digest is None and held.number in found.fresh:
             held.digest = self.frames.digest(found.fresh[held.number][1])
             memory.numbers[held.digest] = held.number
 

@@ -19,7 +19,7 @@ from ninelives.store import Act, PutCheckpoint, PutWrites, Query, Row, Steps, ac
 from ninelives.stores import codec
 from ninelives.stores.codec.drafts import Draft, Intake, changed_in_place
 from ninelives.stores.codec.memory import KeyBody, Memory, Walk
-from ninelives.stores.codec.nodes import wrapped, wrapper_of
+from ninelives.stores.codec.nodes import read_node, wrapped, wrapper_of
 from ninelives.stores.codec.words import long, moment, short, spelled
 from ninelives.stores.procedures.base import (
     as_json,
@@ -30,7 +30,7 @@ from ninelives.stores.procedures.base import (
     packed_id,
     unpacked_id,
 )
-from ninelives.stores.procedures.content import ContentActs, Contents, ThreadKey
+from ninelives.stores.procedures.content import LOOKED_AT_END, ContentActs, Contents, ThreadKey
 from ninelives.stores.procedures.runs import spend
 from ninelives.stores.procedures.threads import add_thread, must_be_free, reopened, thread_row
 
@@ -38,8 +38,6 @@ CHAIN_PAGE_KNOWN = 8
 """Fetched at once where a part of the chain is known already: what one request has added."""
 CHAIN_PAGE = 64
 """Ancestors fetched at once; a DeltaChannel's snapshot is at most 50 updates away by deepagents' default."""
-LOOKED_AT_END = 256
-"""Elements of each list that are encoded again when a run ends."""
 KEY_USES = 32
 """Bodies that are stored as the difference from one key, before the next is made."""
 
@@ -108,7 +106,6 @@ class StateActs(ContentActs):
             drafts = _under(memory, draft)
         intake = Intake(row["item_next"], memory, self.frames)
         nodes = {name: intake.node(value, (put.ns, name)) for name, value in drafts.items()}
-        yield from self.add_items(row, intake)
         place = {"thread_no": row["thread_no"], "ns": put.ns, "checkpoint_id": packed_id(put.checkpoint_id)}
         metadata = dict(put.metadata)
         place |= {"run_no": lease.run_no if lease else None, "run_ref": _taken_run_id(metadata, lease)}
@@ -117,16 +114,18 @@ class StateActs(ContentActs):
         plain = self.checked(codec.encode([skeleton, nodes, metadata, put.graph_fp], self.types))
         if (amends or not lease) and (known := one((yield Query("find_place", place)))):
             place["seq"] = known["seq"]
+            intake.skip()
             yield from self._rewrite(place, put, plain, memory)
         else:
             place["seq"] = row["event_next"]
             yield from self._add(thread_id, place, put, plain, memory)
+        yield from self.add_items(row, intake)
         yield self.set_counters(row, intake, event_next=place["seq"] + 1)
         if lease:
             yield from spend(lease, put.usage)
             yield from fenced(lease)
-        self.remember(memory, row, intake)
         memory.claimed = lease is not None
+        self.remember(memory, row, intake)
         base = memory.keys.get(put.ns)
         memory.keys[put.ns] = base._replace(uses=base.uses + 1) if base else KeyBody(place["seq"], plain, 0)
         return [path for each in drafts.values() for path in each.changed]
@@ -307,20 +306,14 @@ class StateActs(ContentActs):
         if known is None or computed is None or known[0] != computed[0]:
             return False
         nodes = [known[1], computed[1]]
-        found = yield from self.contents(thread_no, [node for node in nodes if not intake.gave(node)])
+        found = Contents(self, {})
         found.entries.update(enumerate(intake.entries, intake.first))
+        yield from self.fetch(thread_no, found, {node.far for node in map(read_node, nodes) if node.far is not None})
         before, now = map(found.node, nodes)
-        if (before.form, before.wrapper, before.frame, len(before.numbers)) != (
-            now.form,
-            now.wrapper,
-            now.frame,
-            len(now.numbers),
-        ):
+        shapes = [(node.form, node.wrapper, node.frame, len(node.numbers)) for node in (before, now)]
+        if shapes[0] != shapes[1]:
             return False
-        missing = [number for number in now.numbers if number not in found.entries]
-        if missing:
-            more = yield from self.contents(thread_no, [nodes[1]])
-            found.entries.update(more.entries)
+        yield from self.fetch(thread_no, found, {*before.numbers, *now.numbers})
         return all(found.frame(a) == found.frame(b) for a, b in zip(before.numbers, now.numbers, strict=True))
 
     def _writable(self, scope: Scope, thread_id: str, lease: Lease | None) -> Steps[Row]:
@@ -356,7 +349,7 @@ class StateActs(ContentActs):
                 writes = yield from self._writes_of(row["thread_no"], rows)
                 nodes = [node for body in bodies for node in body.nodes.values()]
                 nodes += [node for write in writes for _, _, node in write.entries]
-                memory.numbers.update((yield from self.digests(row["thread_no"], nodes)))
+                yield from self.learn_digests(memory, row["thread_no"], nodes)
             self.memories.put(key, memory)
         return memory
 
@@ -394,7 +387,8 @@ class StateActs(ContentActs):
                 return None  # an act of ours has gone ahead of what this one sees
             memory = Memory(stamp)
             self.memories.put(key, memory)
-        memory.claimed = lease is not None
+        with memory.lock:
+            memory.begin_reading(claimed=lease is not None)
         return memory
 
     @glancing
@@ -450,7 +444,8 @@ class StateActs(ContentActs):
             mine = [row for row in rows if row["thread_no"] == thread_no]
             writes = yield from self._writes_of(thread_no, mine)
             bodies = self._bodies(mine)
-            ready = self._ready(shared, mine[0]["ns"], bodies[mine[0]["seq"]].nodes) if shared else {}
+            used: set[int] = set()
+            ready = self._ready(shared, mine[0]["ns"], bodies[mine[0]["seq"]].nodes, used) if shared else {}
             nodes = [node for body in bodies.values() for name, node in body.nodes.items() if name not in ready]
             nodes += [node for write in writes for _, _, node in write.entries]
             found = yield from self.contents(thread_no, nodes, shared)
@@ -459,7 +454,7 @@ class StateActs(ContentActs):
                 by_place.setdefault(write.place, []).append(write)
             for row in mine:
                 body = bodies[row["seq"]]
-                stored = self._assemble(row, body, by_place.get(row["seq"], []), found, ready)
+                stored = self._assemble(row, body, by_place.get(row["seq"], []), found, ready, {*used})
                 built[stored.seq] = stored
                 if memory is not None:
                     with memory.lock:
@@ -468,13 +463,16 @@ class StateActs(ContentActs):
                         self._learn_key(memory, row)
         return [built[_order(row["thread_no"], row["seq"])] for row in rows]
 
-    def _ready(self, memory: Memory, ns: str, nodes: Mapping[str, bytes]) -> dict[str, Any]:
-        """Values of channels that this process holds as they are."""
+    def _ready(self, memory: Memory, ns: str, nodes: Mapping[str, bytes], used: set[int]) -> dict[str, Any]:
+        """Values of channels that this process holds as they are; `used`: their items, none of which comes twice."""
         ready = {}
         with memory.lock:
             for name, node in nodes.items():
-                if (values := memory.list_of((ns, name), node)) is not None:
-                    ready[name] = wrapped(wrapper_of(node), values)
+                if (head := memory.list_of((ns, name), node)) is not None:
+                    numbers = {*head.numbers}
+                    if len(numbers) == len(head.numbers) and used.isdisjoint(numbers):
+                        used |= numbers
+                        ready[name] = wrapped(wrapper_of(node), [*head.values])
         return ready
 
     def _learn_key(self, memory: Memory, row: Row) -> None:
@@ -484,9 +482,14 @@ class StateActs(ContentActs):
             memory.keys[row["ns"]] = KeyBody(row["seq"], self.frames.open(row["body"]), 0)
 
     def _assemble(
-        self, row: Row, body: Body, writes: Iterable[Written], found: Contents, ready: Mapping[str, Any]
+        self,
+        row: Row,
+        body: Body,
+        writes: Iterable[Written],
+        found: Contents,
+        ready: Mapping[str, Any],
+        used: set[int],
     ) -> StoredCheckpoint:
-        used: set[int] = set()
         checkpoint_id = unpacked_id(row["checkpoint_id"])
         run_id = unpacked_id(row["run_id"]) if row["run_id"] is not None else None
         values = {
@@ -593,11 +596,11 @@ class StateActs(ContentActs):
             ]
             for name in channels
         }
-        ready = self._ready(shared, ns, walk.seeds) if shared else {}
+        used: set[int] = set()
+        ready = self._ready(shared, ns, walk.seeds, used) if shared else {}
         nodes = [node for name, node in walk.seeds.items() if name not in ready]
         nodes += [node for replay in replays.values() for _, node in replay]
         found = yield from self.contents(thread["thread_no"], nodes, shared)
-        used: set[int] = set()
         seeds = ready | {
             name: found.join(node, used, f"channel {name!r}") for name, node in walk.seeds.items() if name not in ready
         }

@@ -121,6 +121,9 @@ class SqliteStore(SqlActs, Store):
     def allow_types(self, *types: type) -> None:
         self.types.allow(*types)
 
+    def be_strict(self) -> None:
+        self.types.strict, self.trusting = True, False
+
     def request_digest(self, value: Any) -> bytes:
         return self.frames.digest(codec.encode(value, self.types))
 

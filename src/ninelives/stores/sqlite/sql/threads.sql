@@ -95,7 +95,7 @@ select :target, ns, case typeof(place) when 'integer' then place + :shift else p
 insert into head (thread_no, ns, seq) select :target, ns, seq + :shift from head where thread_no = :source;
 
 -- name: copy_counters
-update thread set item_next = o.item_next, event_next = o.event_next + :shift,
+update thread set item_next = max(thread.item_next, o.item_next) + 1, event_next = o.event_next + :shift,
                   items_by = null
   from (select item_next, event_next from thread where thread_no = :source) o
  where thread.thread_no = :target;
