@@ -76,6 +76,74 @@ class Thread:
     bytes: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class PrunePlan:
+    """
+    What pruning a thread would take away.
+
+    Attributes:
+        checkpoints: that would go.
+        kept: that would stay.
+        bytes: of content that would go, about: what stays is packed anew.
+    """
+
+    checkpoints: int = 0
+    kept: int = 0
+    bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """
+    What a store takes on the disk.
+
+    Attributes:
+        bytes: of all its files.
+        free: of them, that hold nothing any more and have not been given back.
+        gives_back: whether they can be, without writing the store anew.
+    """
+
+    bytes: int = 0
+    free: int = 0
+    gives_back: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Bookmark:
+    """
+    How far putting a store under its current key has come: in which walk, in which table, after which row.
+
+    `found`: this walk has come by a value that was under an older key.
+    """
+
+    walk: int = 1
+    table: int = 0
+    after: tuple[Any, ...] | None = None
+    found: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Resealed:
+    """
+    One step of putting a store under its current key.
+
+    Attributes:
+        key: the current key's name.
+        what: kind of the values that were looked at, such as "checkpoints".
+        values: so many of them.
+        resealed: so many that were under an older key, and are not any more.
+        walk: the number of the walk through all values that this was a step of.
+        after: where to go on; None: all is done.
+    """
+
+    key: str
+    what: str
+    values: int
+    resealed: int
+    walk: int
+    after: Bookmark | None
+
+
 COUNTS = ("steps", "model_calls", "tokens_in", "tokens_out", "tool_calls", "active_s")
 """What a run's row counts."""
 

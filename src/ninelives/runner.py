@@ -20,7 +20,13 @@ from typing import Any, TypeAlias
 
 from langchain_core.callbacks import BaseCallbackHandler, BaseCallbackManager
 from langchain_core.runnables import RunnableConfig
-from langgraph.checkpoint.base import Checkpoint, CheckpointMetadata, CheckpointTuple, DeltaChannelHistory
+from langgraph.checkpoint.base import (
+    ChannelVersions,
+    Checkpoint,
+    CheckpointMetadata,
+    CheckpointTuple,
+    DeltaChannelHistory,
+)
 from langgraph.errors import GraphDrained
 from langgraph.pregel import Pregel
 from langgraph.types import Command, Interrupt, PregelTask, StateSnapshot
@@ -50,6 +56,8 @@ EXPECTED_MAX = 256
 """So many checkpoints a saver remembers that it gave, and whose history it was not asked for yet."""
 EFFECT_UNKNOWN = "effect_unknown"
 """Cause of a run that stopped because nobody knows whether an act of it happened."""
+CHECK_LASTS_S = 0.02
+"""A check of the lease is not made again within this time for the same call: far below any lease."""
 QUIET_S = 60.0
 """So long a run that was stopped is quiet about a call of its own that has not ended."""
 
@@ -111,7 +119,8 @@ class Drive:
         self.spent = Spent()
         self.waiting: list[Interrupt] = []
         self.input: Any = None
-        self.journal = Journal(self.store, claim.lease, check=self._check)
+        self._checked_at = -CHECK_LASTS_S
+        self.journal = Journal(self.store, claim.lease, check=self._check_again)
         config, limit = _langgraph.take_max_concurrency(config)
         self.supersteps = _langgraph.Supersteps(max_concurrency=limit)
         self.saver = RunSaver(
@@ -124,7 +133,7 @@ class Drive:
             from_nothing=run.spec.from_base and run.base is None,
             spent=self.spent.take,
         )
-        self.saver.serve(plan.graph)
+        self.saver.graph = plan.graph
         self.graph = _langgraph.with_saver(plan.graph, self.saver)
         self.graph.__dict__.update(attributes)
         self.config = self._config(config)
@@ -294,9 +303,16 @@ class Drive:
         by_model = {model: (1, tokens_in, tokens_out)} if model else {}
         self.spent.add(Usage(model_calls=1, tokens_in=tokens_in, tokens_out=tokens_out, by_model=by_model))
 
+    def _check_again(self) -> None:
+        """For a call that has waited for its thread; one that has not was asked a moment ago."""
+        if time.monotonic() - self._checked_at > CHECK_LASTS_S:
+            self._check()
+
     def _check(self) -> None:
         try:
+            asked = time.monotonic()
             self.claim.check()
+            self._checked_at = asked
         except NineLivesError as error:
             raise self.journal.stop(error) from error
 
@@ -306,6 +322,7 @@ class Drive:
         """The graph came to a stop by itself: it is done, or asks something; unless a node swallowed a stop of ours."""
         if self.journal.stopped is not None:
             raise self.journal.stopped
+        await self.saver.settled()
         await self.saver.store_changed()
         paused = bool(self.paused or self.waiting or self.saver.asked) or await self._at_breakpoint()
         await self._finish(RunStatus.INTERRUPTED if paused else RunStatus.DONE)
@@ -458,17 +475,45 @@ class RunSaver(CheckedSaver):
     """A saver under a claim that remembers the head it was given and what the graph has asked in this drive."""
 
     graph: AnyGraph
+    _defers = True
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._head: StoredCheckpoint | None = None
         self._untouched = False
+        self._underway: list[Future[None]] = []
         self._newest: tuple[RunnableConfig, Checkpoint, CheckpointMetadata] | None = None
         self.asked: set[str] = set()
 
-    def serve(self, graph: AnyGraph) -> None:
-        """Where a graph has a DeltaChannel, LangGraph waits for a step's writes before it puts the checkpoint."""
-        self.graph, self._defers = graph, not _langgraph.has_delta_channels(graph)
+    def _submitted(self, future: Future[None]) -> Awaitable[None]:
+        """
+        A task's writes are on their way, in order with all that follows; they are committed with the checkpoint.
+
+        Nothing is built on them before that, and what became of them is told to whoever puts it, or ends the run.
+        (Where a graph has a DeltaChannel, LangGraph would wait for the writes first: a commit of their own.)
+        """
+        self._underway.append(future)
+        return _nothing()
+
+    async def settled(self) -> None:
+        """
+        Raises: what became of writes that were on their way.
+        """
+        underway, self._underway = self._underway, []
+        for future in underway:
+            await asyncio.wrap_future(future)
+
+    async def aput(
+        self,
+        config: RunnableConfig,
+        checkpoint: Checkpoint,
+        metadata: CheckpointMetadata,
+        new_versions: ChannelVersions,
+    ) -> RunnableConfig:
+        try:
+            return await super().aput(config, checkpoint, metadata, new_versions)
+        finally:
+            await self.settled()
 
     def preload(self, head: StoredCheckpoint) -> None:
         """The head as it was read by the preflight; nobody else can have moved it under our claim."""
@@ -655,3 +700,7 @@ def call_options(run: Run, given: Mapping[str, Any]) -> dict[str, Any]:
     """Breakpoints of the stored request, unless this call names its own."""
     stored = {"interrupt_before": run.spec.interrupt_before, "interrupt_after": run.spec.interrupt_after}
     return {**{name: value for name, value in stored.items() if value is not None}, **given}
+
+
+async def _nothing() -> None:
+    """Done already."""

@@ -237,6 +237,9 @@ class Saver(BaseCheckpointSaver[int]):
         except Exception as error:
             future = Future()
             future.set_exception(error)
+        return self._submitted(future)
+
+    def _submitted(self, future: Future[None]) -> Awaitable[None]:
         return _done(future)
 
     def _put_writes(

@@ -23,6 +23,7 @@ from ninelives.clock import Clock, system_clock
 from ninelives.model import (
     NO_USAGE,
     Admission,
+    Bookmark,
     Decision,
     Effect,
     EffectState,
@@ -31,6 +32,9 @@ from ninelives.model import (
     Lease,
     NewEffect,
     NewRun,
+    PrunePlan,
+    Resealed,
+    Room,
     Run,
     RunSpec,
     RunStatus,
@@ -249,6 +253,10 @@ class Store(ABC):
         """Threads that are not erased, the last changed first, with checkpoint counts and bytes of content."""
 
     @abstractmethod
+    def weigh_thread(self, scope: Scope, thread_id: str) -> Act[Thread | None]:
+        """As `find_thread`, with the counts that a list of threads has."""
+
+    @abstractmethod
     def delete_thread(self, scope: Scope, thread_id: str) -> Act[None]:
         """
         Forget all that the thread holds; remember only that it was erased. An unknown thread is left unknown.
@@ -280,6 +288,10 @@ class Store(ABC):
         Raises:
             ThreadBusyError: a live run holds the thread.
         """
+
+    @abstractmethod
+    def plan_pruning(self, scope: Scope, thread_id: str) -> Act[PrunePlan]:
+        """What `prune_thread` would take away now, if nothing holds the thread. Nothing is changed."""
 
     @abstractmethod
     def delete_for_runs(self, scope: Scope, run_ids: Sequence[str]) -> Act[int]:
@@ -579,6 +591,46 @@ class Store(ABC):
     @abstractmethod
     def find_graph(self, fp: str) -> Act[Mapping[str, Any] | None]:
         """The description noted under a fingerprint."""
+
+    # -- keys ---------------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def reseal(self, after: Bookmark | None = None) -> Act[Resealed]:
+        """
+        Put some of the values that are under an older key under the current one. Go on until `after` is None.
+
+        All values are walked through until a walk has found none under an older key; then the store's secret follows,
+        and a store that opens without the older keys holds nothing that needs them. It may stop anywhere and begin
+        anew, beside runs, too: a value is read and written back in one transaction, and means the same before and
+        after. Every process must have the current key in front: what another one writes under an older key behind
+        the walk's back stays under it until the next time.
+
+        Args:
+            after: from the last step; None to begin.
+
+        Raises:
+            EncryptionKeyError: the store is plain, or a value is under a key that is not there. Earlier steps stay.
+            StoreCorruptError: a value is damaged; says whose it is.
+        """
+
+    # -- room on the disk ---------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def room(self) -> Room:
+        """What the store takes on the disk now; nothing in memory."""
+
+    @abstractmethod
+    def compact(self, *, whole: bool = False) -> Room:
+        """
+        Give room that holds nothing any more back to the file system. A process that is reading may keep some of it.
+
+        Args:
+            whole: write the store anew, so that nothing of what was forgotten is left between what is kept. It needs
+                as much room again for a while, and whoever wants to write waits for it.
+
+        Raises:
+            StoreUnavailableError: `whole`, and a process works in the store; or it cannot be written. Nothing changed.
+        """
 
     # -- liveness that no table can tell --------------------------------------------------------------------------
 

@@ -144,7 +144,8 @@ def test_a_small_value_is_in_its_node(frame: bytes, wrapper: int) -> None:
 
 def test_only_a_list_or_dict_is_taken_out_of_its_wrapper() -> None:
     """What is taken out is put back; anything else is stored with what is around it."""
-    for value in (Overwrite([1]), Overwrite({}), _DeltaSnapshot([]), _DeltaSnapshot({"a": 1})):
+    around: list[Any] = [Overwrite([1]), Overwrite({}), _DeltaSnapshot([]), _DeltaSnapshot({"a": 1})]
+    for value in around:
         mark, inner = unwrapped(value)
         again = wrapped(mark, inner)
         assert (mark > 0, type(again), again.value) == (True, type(value), value.value)
@@ -436,7 +437,7 @@ def test_a_difference_that_is_none_is_refused(data: bytes) -> None:
         content(1, {0: Entry(b"base " * 10), 1: Entry(data, (0,))})
 
 
-# -- which packs are read and packed anew -------------------------------------------------------------------------------
+# -- which packs are read and packed anew ------------------------------------------------------------------------------
 
 
 @given(st.sets(st.integers(1, 2000), max_size=60))
@@ -511,7 +512,7 @@ def test_a_word_that_is_not_in_the_table_is_refused(text: str) -> None:
         long(text)
 
 
-# -- moments ------------------------------------------------------------------------------------------------------------
+# -- moments -----------------------------------------------------------------------------------------------------------
 
 MOMENTS = st.datetimes(
     timezones=st.sampled_from([None, UTC, timezone(timedelta(hours=1)), timezone(timedelta(0), "Z")])

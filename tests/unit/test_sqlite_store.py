@@ -201,7 +201,9 @@ def test_content_that_was_changed_behind_our_back_is_damage(path: Path, desk: De
     desk.put(None, "c1", values={"n": ["good" * 20]})
     desk.put(None, "c2", "c1", values={"n": ["bad" * 30]})
     with sqlite3.connect(path) as conn:
-        conn.execute("update pack set frame = cast(frame || 'x' as blob) where pack_no = (select max(pack_no) from pack)")
+        conn.execute(
+            "update pack set frame = cast(frame || 'x' as blob) where pack_no = (select max(pack_no) from pack)"
+        )
     conn.close()
 
     with pytest.raises(StoreCorruptError, match="thread .t., checkpoint .c2.: .* The newest whole checkpoint is .c1."):

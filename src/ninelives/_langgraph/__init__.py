@@ -12,7 +12,7 @@ from ninelives._langgraph.executor import RunExecutor, current_work
 from ninelives._langgraph.gates import at_gate, has_gates
 from ninelives._langgraph.handled import settle_handled_errors
 from ninelives._langgraph.hints import schema_types
-from ninelives._langgraph.messages import has_delta_channels, with_message_ids
+from ninelives._langgraph.messages import with_message_ids
 from ninelives._langgraph.names import (
     CHECKPOINT_ID_KEY,
     CHECKPOINT_MAP_KEY,
@@ -74,7 +74,6 @@ __all__ = [
     "describe_graph",
     "fingerprint",
     "finished_tasks",
-    "has_delta_channels",
     "has_gates",
     "input_task",
     "inside_langgraph",

@@ -22,7 +22,7 @@ from langgraph.channels.delta import DeltaChannel
 from langgraph.types import Command, Overwrite, PregelExecutableTask, Send
 
 from ninelives._langgraph.private import CONF, CONFIG_KEY_SEND, TASKS, ensure_message_ids, get_overwrite
-from ninelives._langgraph.subgraphs import AnyGraph, all_graphs
+from ninelives._langgraph.subgraphs import AnyGraph
 
 Writes = Iterable[tuple[str, Any]]
 
@@ -39,12 +39,6 @@ def with_message_ids(graph: AnyGraph, input: Any) -> Any:
     if isinstance(input, dict):
         return dict(_copies_with_ids(graph, input.items()))
     return input
-
-
-def has_delta_channels(graph: AnyGraph) -> bool:
-    """Of its own, or of a graph inside it."""
-    graphs = [graph, *all_graphs(graph).values()]
-    return any(isinstance(channel, DeltaChannel) for each in graphs for channel in each.channels.values())
 
 
 def stamp_writes(task: PregelExecutableTask, channels: Mapping[str, Any]) -> None:

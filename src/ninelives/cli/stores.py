@@ -14,8 +14,8 @@ from pathlib import Path
 
 from ninelives.cli.render import say
 from ninelives.config import Settings
-from ninelives.errors import NoCheckpointFoundError
-from ninelives.model import Run, Worker
+from ninelives.errors import NoCheckpointFoundError, ThreadBusyError
+from ninelives.model import Run, RunStatus, Scope, Thread, Worker
 from ninelives.protect import imported
 from ninelives.store import Store
 from ninelives.stores import open_store
@@ -34,6 +34,30 @@ class Looking:
     def seen(self, run: Run) -> Run:
         """The run, no longer believed to be held where its process is known to be dead."""
         return replace(run, worker_alive=False) if run.worker_id in self._dead else run
+
+    def thread(self, scope: Scope, thread_id: str) -> Thread:
+        """
+        The thread with its counts.
+
+        Raises:
+            NoCheckpointFoundError: it is not known, or was erased.
+        """
+        found = self.store.perform(self.store.weigh_thread(scope, thread_id))
+        if found is None:
+            raise NoCheckpointFoundError(thread_id, near=self.store.perform(self.store.near_threads(scope, thread_id)))
+        if found.state == "erased":
+            raise NoCheckpointFoundError(thread_id, why="was erased")
+        return found
+
+    def must_be_free(self, scope: Scope, thread_id: str) -> None:
+        """
+        Raises:
+            ThreadBusyError: a live process is advancing it.
+        """
+        act = self.store.list_runs(scope, thread_id=thread_id, status=RunStatus.RUNNING)
+        for run in map(self.seen, self.store.perform(act)):
+            if run.held:
+                raise ThreadBusyError(thread_id, run.run_id, run.worker_id or "")
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from ninelives.cli import options, render
 from ninelives.cli.exits import Exit
 from ninelives.cli.records import effect_record, interrupt_record, run_record, state_of, usage_in_words
 from ninelives.cli.stores import Looking, looking, must_be_there
-from ninelives.errors import NoCheckpointFoundError, UnknownTypeError
+from ninelives.errors import UnknownTypeError
 from ninelives.model import Effect, Interrupt, Run, Scope, StoredCheckpoint, Thread
 
 app = App(name="threads", help="Threads: what a graph remembers of one conversation.")
@@ -57,7 +57,7 @@ def show(
     """Show one thread: its runs, what it asks, its outside acts, what is in its state."""
     with looking(store) as maybe:
         look, scope = must_be_there(maybe, thread), Scope(owner)
-        found = _thread(look, scope, thread)
+        found = look.thread(scope, thread)
         runs = look.store.perform(look.store.list_runs(scope, thread_id=thread))
         runs = [look.seen(run) for run in runs if run.driver != "edit"]
         questions = _questions(look, scope, thread)
@@ -92,7 +92,7 @@ def history(
     """List the checkpoints of a thread, the newest first: which step, what ran, by which run, on which branch."""
     with looking(store) as maybe:
         look, scope = must_be_there(maybe, thread), Scope(owner)
-        _thread(look, scope, thread)
+        look.thread(scope, thread)
         # One more than is shown: what ran is read from a checkpoint and the one before it.
         found = look.store.perform(look.store.list_checkpoints(scope, thread_id=thread, ns="", limit=limit + 1))
     rows = _history(found)[:limit]
@@ -111,22 +111,6 @@ def history(
 def _threads(look: Looking, scope: Scope, limit: int) -> list[tuple[Thread, Run | None, list[Interrupt] | None]]:
     threads = look.store.perform(look.store.list_threads(scope, limit=limit))
     return [(t, _newest(look, scope, t.thread_id), _questions(look, scope, t.thread_id)) for t in threads]
-
-
-def _thread(look: Looking, scope: Scope, thread_id: str) -> Thread:
-    """The thread with its counts, which only a list of threads has."""
-    known = look.store.perform(look.store.find_thread(scope, thread_id))
-    if known is None:
-        raise NoCheckpointFoundError(thread_id, near=look.store.perform(look.store.near_threads(scope, thread_id)))
-    if known.state == "erased":
-        raise NoCheckpointFoundError(thread_id, why="was erased")
-    offset = 0
-    while page := look.store.perform(look.store.list_threads(scope, limit=500, offset=offset)):
-        for thread in page:
-            if thread.thread_id == thread_id:
-                return thread
-        offset += len(page)
-    return known
 
 
 def _newest(look: Looking, scope: Scope, thread_id: str) -> Run | None:

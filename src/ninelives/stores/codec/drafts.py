@@ -238,11 +238,11 @@ def is_changed(held: Held, memory: Memory, types: TypeRegistry, frames: Frames) 
     return True
 
 
-def changed_in_place(memory: Memory, types: TypeRegistry, frames: Frames, limit: int) -> list[str]:
+def changed_in_place(memory: Memory, types: TypeRegistry, frames: Frames, bytes_max: int) -> list[str]:
     """Paths of objects that were changed since they were stored; the next draft takes them for what they are now."""
     paths = []
     with memory.lock:
-        for place, step, held in [*memory.suspects(limit)]:
+        for place, step, held in [*memory.suspects(bytes_max)]:
             if is_changed(held, memory, types, frames):
                 memory.heads.pop(place, None)
                 paths.append(f"{place[1]}{step}")

@@ -39,7 +39,7 @@ SEEN_EACH_TIME = 256
 """Of the newest elements of a list: their shape is looked at with each checkpoint."""
 STRICTLY = 64
 """Of those, on loading: each field must be the very same object, not only an equal one."""
-ENCODED_AGAIN = 8
+ENCODED_AGAIN = 4
 """Of the newest elements of a list: they are encoded again with each checkpoint, whatever their shape."""
 
 Stamp = tuple[int, "str | None"]
@@ -271,10 +271,10 @@ class Memory:
         strictly = all(map(_strictly_same, head.live[-STRICTLY:], head.was[-STRICTLY:]))
         return head if same and strictly else None
 
-    def suspects(self, limit: int) -> Iterator[tuple[Place, str, Held]]:
+    def suspects(self, bytes_max: int) -> Iterator[tuple[Place, str, Held]]:
         """
-        What to encode again, with where it is: of each list and dict up to `limit` objects, the newest half of them
-        always, the others in turn.
+        What to encode again, with where it is: of each list and dict the newest objects, and older ones in turn, each
+        of the two up to about `bytes_max` bytes.
         """
         for place, head in [*self.heads.items()]:
             parts: list[tuple[str, Any]] = []
@@ -282,14 +282,20 @@ class Memory:
                 parts = [(f"[{i}]", value) for i, value in enumerate(head.values)]
             elif isinstance(head, DictHead):
                 parts = [(f".{key}", held.value) for key, held in head.entries.items()]
-            if len(parts) > limit:
-                older, parts = parts[: -limit // 2], parts[-limit // 2 :]
-                start = self._turn % len(older)
-                parts += [*older[start:], *older[:start]][: limit // 2]
-                self._turn += limit // 2
-            for step, value in parts:
-                if (held := self.by_id.get(id(value))) is not None and held.live is not None:
+            start = self._turn % len(parts) if parts else 0
+            seen: set[str] = set()
+            for some in (reversed(parts), [*parts[start:], *parts[:start]]):
+                left = bytes_max
+                for step, value in some:
+                    held = self.by_id.get(id(value))
+                    if held is None or held.live is None or step in seen:
+                        continue
+                    left -= held.size
+                    seen.add(step)
                     yield place, step, held
+                    if left <= 0:
+                        break
+            self._turn += len(seen)
 
     def drop_unused(self) -> None:
         """Let go of objects that no head holds any more, once there are many."""

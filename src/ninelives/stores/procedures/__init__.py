@@ -6,13 +6,14 @@ dialect, under the same names.
 """
 
 from ninelives.stores.procedures.effects import EffectActs, EventActs, QuestionActs
+from ninelives.stores.procedures.keys import KeyActs
 from ninelives.stores.procedures.retention import RetentionActs
 from ninelives.stores.procedures.runs import RunActs
 from ninelives.stores.procedures.threads import ThreadActs
 from ninelives.stores.procedures.workers import WorkerActs
 
 
-class SqlActs(WorkerActs, ThreadActs, RunActs, RetentionActs, QuestionActs, EffectActs, EventActs):
+class SqlActs(WorkerActs, ThreadActs, RunActs, RetentionActs, QuestionActs, EffectActs, EventActs, KeyActs):
     """All acts together, to be mixed into a store that can perform them."""
 
 

@@ -26,8 +26,10 @@ from ninelives.stores.procedures.base import Procedures, as_json
 
 T = TypeVar("T")
 
-LOOKED_AT_END = 256
-"""Elements of each list that are encoded again when a run ends."""
+LOOKED_AT_END = 32 << 10
+"""Bytes of each list and dict that are encoded again when a run ends: of the newest elements, and of older ones."""
+WATCHED = 256
+"""Elements whose bytes are known from their loading on, the newest."""
 NEAR = 16
 """Numbers that lie no further apart are asked for as one range."""
 
@@ -227,7 +229,7 @@ class ContentActs(Procedures):
         self, memory: Memory, ns: str, found: Contents, nodes: Mapping[str, bytes], values: Mapping[str, Any]
     ) -> None:
         """The objects that were given out stand for their items from now on."""
-        recent = len(found.fresh) - LOOKED_AT_END
+        recent = len(found.fresh) - WATCHED
         for place, (number, (value, frame)) in enumerate(found.fresh.items()):
             if entry := found.entries.get(number):
                 memory.rests[number] = entry.bases

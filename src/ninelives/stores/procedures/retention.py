@@ -7,17 +7,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from ninelives import _langgraph
-from ninelives.model import Scope
-from ninelives.store import Query, Row, Steps, forgetting
-from ninelives.stores.codec.packs import Entry, content, read_pack
+from ninelives.model import PrunePlan, Scope
+from ninelives.store import Query, Row, Steps, forgetting, reading
+from ninelives.stores.codec.packs import Entry, content, plain_size, read_pack, write_pack
 from ninelives.stores.procedures.base import as_json, event, packed_id, unpacked_id
+from ninelives.stores.procedures.content import neighbours
 from ninelives.stores.procedures.state import StateActs
 from ninelives.stores.procedures.threads import must_be_free, thread_row
 
 
 @dataclass(frozen=True, slots=True)
 class Skeleton:
-    """A checkpoint as retention sees it: its place, what it holds, what it replays from its ancestors."""
+    """A checkpoint as retention sees it: its place, what it holds, what it replays from its ancestors, its bytes."""
 
     seq: int
     ns: str
@@ -26,6 +27,17 @@ class Skeleton:
     run_id: str | None
     nodes: dict[str, bytes]
     replays: frozenset[str]
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Swept:
+    """A pack: its bytes as stored, its items, and those of them that are still used."""
+
+    first: int
+    bytes: int
+    entries: list[Entry | None]
+    swept: list[Entry | None]
 
 
 class RetentionActs(StateActs):
@@ -36,10 +48,29 @@ class RetentionActs(StateActs):
             return 0
         yield from must_be_free(thread)
         skeletons = yield from self._skeletons(thread["thread_no"])
-        newest = {s.ns: s for s in skeletons}
-        bases = yield from self._bases(thread)
-        kept = [*newest.values(), *(s for s in skeletons if s.ns == "" and s.checkpoint_id in bases)]
-        return (yield from self._drop_all_but(thread, skeletons, with_ancestors(kept, skeletons)))
+        return (yield from self._drop_all_but(thread, skeletons, (yield from self._needed(thread, skeletons))))
+
+    @reading
+    def plan_pruning(self, scope: Scope, thread_id: str) -> Steps[PrunePlan]:
+        thread = yield from thread_row(scope, thread_id)
+        if thread is None:
+            return PrunePlan()
+        thread_no = thread["thread_no"]
+        skeletons = yield from self._skeletons(thread_no)
+        needed = yield from self._needed(thread, skeletons)
+        left = [s for s in skeletons if s.seq in needed]
+        gone = [s for s in skeletons if s.seq not in needed]
+        if not gone:
+            return PrunePlan(0, len(left))
+        places = {(s.ns, s.seq) for s in gone}
+        lost: list[Row] = []
+        stays: list[Row] = []
+        for row in (yield Query("all_writes", {"thread_no": thread_no})):
+            (lost if (row["ns"], row["place"]) in places else stays).append(row)
+        used = yield from self._used(thread_no, left, stays)
+        packs = yield from self._packs(thread_no, used)
+        freed = sum(s.bytes for s in gone) + sum(len(row["body"]) for row in lost)
+        return PrunePlan(len(gone), len(left), freed + sum(pack.bytes for pack in packs) - self._bytes_packed(packs))
 
     @forgetting
     def delete_for_runs(self, scope: Scope, run_ids: Sequence[str]) -> Steps[int]:
@@ -55,6 +86,13 @@ class RetentionActs(StateActs):
             kept = [s for s in skeletons if s.run_id not in run_ids or (s.ns == "" and s.checkpoint_id in bases)]
             dropped += yield from self._drop_all_but(thread, skeletons, with_ancestors(kept, skeletons))
         return dropped
+
+    def _needed(self, thread: Row, skeletons: Sequence[Skeleton]) -> Steps[set[int]]:
+        """What pruning keeps: the newest of every namespace, where a start-over would begin, and what these replay."""
+        newest = {s.ns: s for s in skeletons}
+        bases = yield from self._bases(thread)
+        kept = [*newest.values(), *(s for s in skeletons if s.ns == "" and s.checkpoint_id in bases)]
+        return with_ancestors(kept, skeletons)
 
     def _bases(self, thread: Row) -> Steps[set[str]]:
         """Where a start-over of the unfinished run would begin."""
@@ -75,7 +113,7 @@ class RetentionActs(StateActs):
         parent = row["parent"] if isinstance(row["parent"], int) else None
         checkpoint_id = unpacked_id(row["checkpoint_id"])
         run_id = unpacked_id(row["run_id"]) if row["run_id"] is not None else None
-        return Skeleton(row["seq"], row["ns"], checkpoint_id, parent, run_id, body.nodes, replays)
+        return Skeleton(row["seq"], row["ns"], checkpoint_id, parent, run_id, body.nodes, replays, len(row["body"]))
 
     def _drop_all_but(self, thread: Row, skeletons: Sequence[Skeleton], kept: Collection[int]) -> Steps[int]:
         gone = [s for s in skeletons if s.seq not in kept]
@@ -98,30 +136,55 @@ class RetentionActs(StateActs):
     # -- content ------------------------------------------------------------------------------------------------------
 
     def _drop_unused_items(self, thread_no: int, left: Iterable[Skeleton]) -> Steps[None]:
-        nodes = [node for s in left for node in s.nodes.values()]
-        writes = [self._written(row) for row in (yield Query("all_writes", {"thread_no": thread_no}))]
-        nodes += [node for write in writes for _, _, node in write.entries]
-        nodes += [self.frames.open(row["spec"]) for row in (yield Query("specs_of", {"thread_no": thread_no}))]
-        used = yield from self.numbers(thread_no, nodes)
-        rows = yield Query("list_packs", {"thread_no": thread_no})
-        if rows:
-            yield from self._sweep(thread_no, rows, used)
+        used = yield from self._used(thread_no, left, (yield Query("all_writes", {"thread_no": thread_no})))
+        if packs := (yield from self._packs(thread_no, used)):
+            yield from self._sweep(thread_no, packs)
             yield from self.pack_anew(thread_no)
         yield Query("forget_items", {"thread_no": thread_no})
 
-    def _sweep(self, thread_no: int, rows: Sequence[Row], used: set[int]) -> Steps[None]:
-        """Empty every pack of what is not used; an item whose base goes stands for itself from now on."""
+    def _used(self, thread_no: int, left: Iterable[Skeleton], rows: Iterable[Row]) -> Steps[set[int]]:
+        """Items that these checkpoints, these writes and the thread's requests are made of."""
+        nodes = [node for s in left for node in s.nodes.values()]
+        writes = [self._written(row) for row in rows]
+        nodes += [node for write in writes for _, _, node in write.entries]
+        nodes += [self.frames.open(row["spec"]) for row in (yield Query("specs_of", {"thread_no": thread_no}))]
+        return (yield from self.numbers(thread_no, nodes))
+
+    def _packs(self, thread_no: int, used: set[int]) -> Steps[list[Swept]]:
+        """Every pack of the thread, and what is left of it without the items that are not used."""
+        rows = yield Query("list_packs", {"thread_no": thread_no})
+        if not rows:
+            return []
         last = rows[-1]["first"] + rows[-1]["items"]
         stored = yield Query("get_packs", {"thread_no": thread_no, "ranges": as_json([[0, last]])})
         packs = {row["first"]: read_pack(row["frame"], row["items"], self.frames) for row in stored}
         entries = {first + i: entry for first, pack in packs.items() for i, entry in enumerate(pack)}
-        for first, pack in packs.items():
-            swept = [self._swept(first + i, entry, entries, used) for i, entry in enumerate(pack)]
-            if swept == pack:
+        sizes = {row["first"]: len(row["frame"]) for row in stored}
+        return [
+            Swept(first, sizes[first], pack, [self._swept(first + i, e, entries, used) for i, e in enumerate(pack)])
+            for first, pack in packs.items()
+        ]
+
+    def _sweep(self, thread_no: int, packs: Iterable[Swept]) -> Steps[None]:
+        """Empty every pack of what is not used; an item whose base goes stands for itself from now on."""
+        for pack in packs:
+            if pack.swept == pack.entries:
                 continue
-            yield Query("drop_packs", {"thread_no": thread_no, "first": first})
-            if any(swept):
-                yield self.add_pack(thread_no, first, swept, dense=True)
+            yield Query("drop_packs", {"thread_no": thread_no, "first": pack.first})
+            if any(pack.swept):
+                yield self.add_pack(thread_no, pack.first, pack.swept, dense=True)
+
+    def _bytes_packed(self, packs: Iterable[Swept]) -> int:
+        """How long these will be when they have been swept and packed anew."""
+        left = [pack for pack in packs if any(pack.swept)]
+        rows = [{"first": pack.first, "bytes": plain_size(pack.swept), "swept": pack.swept} for pack in left]
+        groups = neighbours(rows)
+        grouped = {row["first"] for group in groups for row in group}
+        alone = [pack for pack in left if pack.first not in grouped]
+        unchanged = sum(pack.bytes for pack in alone if pack.swept == pack.entries)
+        new = [[entry for row in group for entry in row["swept"]] for group in groups]
+        new += [pack.swept for pack in alone if pack.swept != pack.entries]
+        return unchanged + sum(len(write_pack(entries, self.frames, dense=True)) for entries in new)
 
     def _swept(
         self, number: int, entry: Entry | None, entries: Mapping[int, Entry | None], used: set[int]

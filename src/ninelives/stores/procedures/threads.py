@@ -32,6 +32,11 @@ class ThreadActs(Procedures):
         rows = yield Query("list_threads", {"owner": scope.owner, "limit": limit, "offset": offset})
         return [Thread(**row) for row in rows]
 
+    @reading
+    def weigh_thread(self, scope: Scope, thread_id: str) -> Steps[Thread | None]:
+        row = one((yield Query("weigh_thread", {"owner": scope.owner or "", "thread_id": thread_id})))
+        return Thread(**row) if row else None
+
     @forgetting
     def delete_thread(self, scope: Scope, thread_id: str) -> Steps[None]:
         row = yield from thread_row(scope, thread_id)

@@ -20,14 +20,24 @@ from urllib.parse import quote
 
 from ninelives.clock import Clock, system_clock
 from ninelives.errors import ConfigError, StoreUnavailableError
-from ninelives.model import Worker
+from ninelives.model import Room, Worker
 from ninelives.store import Act, Store
 from ninelives.stores import codec
 from ninelives.stores.codec.frames import Frames
 from ninelives.stores.codec.keys import KeyRing
 from ninelives.stores.codec.memory import Memories
 from ninelives.stores.procedures import SqlActs
-from ninelives.stores.sqlite.database import Database, drive, migrate, translated
+from ninelives.stores.sqlite.database import (
+    Database,
+    drive,
+    empty_log,
+    give_back,
+    migrate,
+    must_be_idle,
+    room,
+    translated,
+    write_anew,
+)
 from ninelives.stores.sqlite.locks import Files, WorkerLocks, WriterLock
 from ninelives.stores.sqlite.writer import Writer
 
@@ -163,6 +173,33 @@ class SqliteStore(SqlActs, Store):
             )
         self._inode = found.st_ino
 
+    # -- room on the disk -------------------------------------------------------------------------------------------
+
+    def room(self) -> Room:
+        self._writer.must_serve()
+        if self._file is None:
+            return Room()
+        try:
+            with self._db.reader() as conn:
+                return room(conn, self._file)
+        except sqlite3.Error as error:
+            raise translated(error, self.url) from error
+
+    def compact(self, *, whole: bool = False) -> Room:
+        if self._turn is None:
+            return Room()
+        if whole:
+            self.bury_the_dead()
+        self._writer.between(self._write_anew if whole else _tidy)
+        return self.room()
+
+    def _write_anew(self, conn: sqlite3.Connection) -> None:
+        assert self._turn is not None
+        must_be_idle(conn, self.url)
+        with self._turn.beating():
+            write_anew(conn)
+            _tidy(conn)
+
     # -- liveness ---------------------------------------------------------------------------------------------------
 
     def hold_worker_lock(self, worker_id: str) -> None:
@@ -179,6 +216,11 @@ class SqliteStore(SqlActs, Store):
         # Whatever host a worker named: a container made anew has another name, and the file is on one machine only.
         now, locks = self.clock(), self._workers
         return [w.worker_id for w in workers if locks.is_dead(w.worker_id, expired=w.expires_at <= now)]
+
+
+def _tidy(conn: sqlite3.Connection) -> None:
+    give_back(conn)
+    empty_log(conn)
 
 
 def _open_locks(path: str | Path | None) -> Files | None:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import inspect
+import os
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
 from ninelives.clock import Clock
 from ninelives.errors import SchemaVersionError, StoreCorruptError, StoreUnavailableError
+from ninelives.model import Room
 from ninelives.store import Act, Query, Row
 from ninelives.stores.sqlite.statements import STATEMENTS, migrations
 
@@ -163,7 +166,45 @@ def _apply(conn: sqlite3.Connection) -> int:
 
 def give_back(conn: sqlite3.Connection) -> None:
     """Hand pages that hold nothing any more back to the file system. A file made by other hands may keep them."""
-    conn.execute("pragma incremental_vacuum").fetchall()
+    conn.executescript("pragma incremental_vacuum")  # not `execute`: this pragma frees a page each time it is asked
+    conn.execute("pragma wal_checkpoint(passive)").fetchall()  # only then is the file shorter; waits for nobody
+
+
+def empty_log(conn: sqlite3.Connection) -> None:
+    """Nothing is left in the write-ahead log, unless somebody reads on for longer than the busy timeout."""
+    conn.execute("pragma wal_checkpoint(truncate)").fetchall()
+
+
+def must_be_idle(conn: sqlite3.Connection, path: str) -> None:
+    """
+    Raises:
+        StoreUnavailableError: a process is believed alive that works in the store.
+    """
+    row = conn.execute("select count(*) as n from worker where expires_at > now_s()").fetchone()
+    if row["n"]:
+        raise StoreUnavailableError(
+            f"{path}: {row['n']} process(es) work in the store, and would have to wait while it is written anew; it was"
+            " not. Try again when nothing runs."
+        )
+
+
+def write_anew(conn: sqlite3.Connection) -> None:
+    """Copy what is kept, and nothing else; from then on the file can give room back, whoever made it."""
+    conn.execute("pragma auto_vacuum = incremental")
+    conn.execute("vacuum")
+
+
+def room(conn: sqlite3.Connection, file: Path) -> Room:
+    """Of a database file, with what is in its write-ahead log."""
+    pages, free, page, mode = (
+        int(next(iter(conn.execute(f"pragma {name}").fetchone().values())))
+        for name in ("page_count", "freelist_count", "page_size", "auto_vacuum")
+    )
+    taken = sum(os.stat(path).st_size for path in (file, file.with_name(f"{file.name}-wal")) if path.exists())
+    return Room(taken, max(0, taken - (pages - free) * page), mode == INCREMENTAL)
+
+
+INCREMENTAL = 2
 
 
 def schema(conn: sqlite3.Connection) -> str:

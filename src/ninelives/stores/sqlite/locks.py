@@ -21,6 +21,7 @@ import fcntl
 import os
 import signal
 import subprocess
+import threading
 import time
 import weakref
 from collections.abc import Iterator
@@ -139,13 +140,33 @@ class WriterLock:
         """
         fd = self._files.open("writer")
         self._acquire(fd)
-        self._turn += 1
-        os.pwrite(fd, f"{self._me} {self._turn}".encode().ljust(len(NOBODY)), 0)
+        self._sign(fd)
         try:
             yield
         finally:
             os.pwrite(fd, NOBODY, 0)  # else whoever stops between taking the lock and signing would do so in our name
             fcntl.flock(fd, fcntl.LOCK_UN)
+
+    @contextmanager
+    def beating(self) -> Iterator[None]:
+        """Within `held`, for what takes longer than the patience: whoever waits sees that we have not stopped."""
+        done = threading.Event()
+
+        def beat(fd: int) -> None:
+            while not done.wait(self._patience_s / 4):
+                self._sign(fd)
+
+        thread = threading.Thread(target=beat, args=(self._files.open("writer"),), name="ninelives-turn", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            done.set()
+            thread.join()
+
+    def _sign(self, fd: int) -> None:
+        self._turn += 1
+        os.pwrite(fd, f"{self._me} {self._turn}".encode().ljust(len(NOBODY)), 0)
 
     def _acquire(self, fd: int) -> None:
         pause, since, holder, ended = POLL_S[0], time.monotonic(), b"", False

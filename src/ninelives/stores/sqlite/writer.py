@@ -17,11 +17,13 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, suppress
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from ninelives.errors import StoreUnavailableError
 from ninelives.store import Act
 from ninelives.stores.sqlite.database import Tell, drive, give_back, translated
+
+T = TypeVar("T")
 
 BATCH_MAX = 64
 DEFER_S = 0.001
@@ -42,6 +44,8 @@ class Writer:
         path: str,
     ) -> None:
         self._conn, self._turn, self._tell, self._path = conn, turn, tell, path
+        self._mine = threading.Lock()
+        """Of the connection: who has it is inside a transaction, or does what needs none."""
         self._waiting: deque[Waiting] = deque()
         self._changed = threading.Condition()
         self._closing = False
@@ -58,6 +62,16 @@ class Writer:
             self._waiting.append(Waiting(act, future))
             self._changed.notify()
         return future
+
+    def between(self, chore: Callable[[sqlite3.Connection], T]) -> T:
+        """Do, in the caller's own thread, what is no transaction, while nobody writes."""
+        self.must_serve()
+        try:
+            with self._mine, self._turn():
+                self.must_serve()
+                return chore(self._conn)
+        except sqlite3.Error as error:
+            raise translated(error, self._path) from error
 
     def must_serve(self) -> None:
         """
@@ -83,8 +97,10 @@ class Writer:
 
     def _work(self) -> None:
         while batch := self._take():
-            self._transact(batch)
-        self._conn.close()
+            with self._mine:
+                self._transact(batch)
+        with self._mine:
+            self._conn.close()
 
     def _take(self) -> list[Waiting]:
         with self._changed:

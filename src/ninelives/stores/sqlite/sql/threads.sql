@@ -1,3 +1,19 @@
+-- part: weighed_thread
+-- A thread with what it holds: checkpoints, and bytes of content as they are stored.
+select owner, thread_id, graph, state, created_at, updated_at, thread_no,
+       (select count(*) from checkpoint c where c.thread_no = t.thread_no) as checkpoints,
+       (select coalesce(sum(length(frame)), 0) from pack p
+         where p.pack_no between t.thread_no << 32 and t.thread_no << 32 | 0xffffffff)
+     + (select coalesce(sum(length(body)), 0) from checkpoint c where c.thread_no = t.thread_no)
+     + (select coalesce(sum(length(body)), 0) from write w where w.thread_no = t.thread_no)
+     + (select coalesce(sum(length(spec) + coalesce(length(cause), 0)), 0) from run r where r.thread_no = t.thread_no)
+     + (select coalesce(sum(coalesce(length(result), 0) + coalesce(length(why), 0)), 0) from effect e
+         where e.thread_no = t.thread_no)
+     + (select coalesce(sum(length(payload)), 0) from interrupt i where i.thread_no = t.thread_no)
+     + (select coalesce(sum(length(value)), 0) from decision d where d.thread_no = t.thread_no)
+       as bytes
+  from thread t
+
 -- name: find_thread
 select owner, thread_id, graph, state, created_at, updated_at, thread_no
   from thread where owner = :owner and thread_id = :thread_id;
@@ -7,16 +23,13 @@ select owner, thread_id, graph, state, created_at, updated_at, thread_no
 select thread_id from thread where owner = :owner and state = 'open' order by updated_at desc limit 1000;
 
 -- name: list_threads
-select owner, thread_id, graph, state, created_at, updated_at, thread_no,
-       (select count(*) from checkpoint c where c.thread_no = t.thread_no) as checkpoints,
-       (select coalesce(sum(length(frame)), 0) from pack p
-         where p.pack_no between t.thread_no << 32 and t.thread_no << 32 | 0xffffffff)
-     + (select coalesce(sum(length(body)), 0) from checkpoint c where c.thread_no = t.thread_no)
-     + (select coalesce(sum(length(body)), 0) from write w where w.thread_no = t.thread_no)
-       as bytes
-  from thread t
+{weighed_thread}
  where (:owner is null or owner = :owner) and state != 'erased'
  order by updated_at desc, thread_no desc limit :limit offset :offset;
+
+-- name: weigh_thread
+{weighed_thread}
+ where owner = :owner and thread_id = :thread_id;
 
 -- name: add_thread
 insert into thread (owner, thread_id, graph, parent_thread, created_at, updated_at)
