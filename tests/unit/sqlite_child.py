@@ -10,6 +10,7 @@ import time
 from clocks import HandClock
 from contract.desk import Desk
 from ninelives.stores import open_store
+from ninelives.stores.sqlite import SqliteStore
 
 
 def say(text: str) -> None:
@@ -77,6 +78,21 @@ def slow(url: str, seconds: str) -> None:
         say("begun")
         for n in range(6):
             desk.put(None, f"c{n}", f"c{n - 1}" if n else None, thread_id="child")
+    store.close()
+    say("went on")
+
+
+def long_chore(url: str, patience_s: str) -> None:
+    """Have the turn for much longer than the patience, and show all the while that it goes on."""
+    store = SqliteStore(url.removeprefix("sqlite:///"), busy_timeout_s=0, lease_ttl_s=float(patience_s))
+
+    def chore(conn: object) -> None:
+        assert store._turn is not None
+        with store._turn.beating():
+            say("begun")
+            time.sleep(float(patience_s) * 4)
+
+    store._writer.between(chore)
     store.close()
     say("went on")
 

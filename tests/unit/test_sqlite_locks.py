@@ -234,6 +234,29 @@ def test_a_process_that_is_slow_but_moves_is_left_alone(tmp_path: Path, clock: H
     store.close()
 
 
+@pytest.mark.parametrize("child", [("long_chore", str(PATIENCE_S))], indirect=True)
+def test_a_process_that_says_that_it_goes_on_is_left_alone(store: SqliteStore, desk: Desk, child: Child) -> None:
+    """Writing a whole file anew takes longer than the patience; whoever waits sees that it has not stopped."""
+    child.wait_for("begun")
+
+    desk.put(None, "c1")
+
+    child.wait_for("went on")
+    assert child.process.wait(10) == 0
+
+
+@pytest.mark.parametrize("child", [("long_chore", str(PATIENCE_S))], indirect=True)
+def test_a_process_that_stopped_in_a_long_chore_is_ended(store: SqliteStore, desk: Desk, child: Child) -> None:
+    """Ctrl-Z in the middle of it keeps nobody out."""
+    child.wait_for("begun")
+    os.kill(child.process.pid, signal.SIGSTOP)
+    child.wait_until_stopped()
+
+    desk.put(None, "c1")
+
+    assert child.ended_by == signal.SIGKILL
+
+
 def signed(files: Files, text: str) -> int:
     """The writer's lock, held by a file of our own, in somebody's name."""
     fd = os.open(files.folder / "writer", os.O_RDWR | os.O_CREAT)

@@ -7,6 +7,7 @@ import sqlite3
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -142,6 +143,112 @@ def test_a_store_is_opened_in_each_process(store: SqliteStore, desk: Desk) -> No
     os.close(reader)
     os.close(writer)
     desk.put(None, "c2", "c1")
+
+
+# -- room -----------------------------------------------------------------------------------------------------------
+
+
+def large(desk: Desk, thread_id: str = "t") -> None:
+    """Twenty checkpoints of 20 kB that cannot be packed."""
+    for n in range(20):
+        desk.put(
+            None, f"c{n}", f"c{n - 1}" if n else None, thread_id=thread_id, values={"n": Random(n).randbytes(20_000)}
+        )
+
+
+def test_the_file_gets_smaller_when_a_thread_is_forgotten(path: Path, store: SqliteStore, desk: Desk) -> None:
+    """All of the room, not a page of it, and though another process has read the file and has it open."""
+    large(desk)
+    store.compact()
+    before = path.stat().st_size
+    other = SqliteStore(path)
+    assert len(Desk(other, HandClock(), sync=True).checkpoints()) == 20
+
+    desk.do(store.prune_thread(ONE_USER, "t"))
+    store.compact()
+
+    assert before > 400_000
+    assert path.stat().st_size < 100_000
+    assert store.room().free == 0
+    assert Desk(other, HandClock(), sync=True).checkpoints() == ["c19"]
+    other.close()
+
+
+def test_room_is_given_back_by_itself(path: Path, store: SqliteStore, desk: Desk) -> None:
+    """Whoever forgets need not ask for it; a moment later the file is smaller."""
+    large(desk)
+    store.compact()
+
+    desk.do(store.delete_thread(ONE_USER, "t"))
+    desk.worker()  # acts are done in order: what followed the last one is done, too
+
+    assert path.stat().st_size < 100_000
+
+
+def test_a_reader_keeps_its_room_until_it_has_read_on(path: Path, store: SqliteStore, desk: Desk) -> None:
+    """It sees what it saw; what it keeps is told, and given back the next time."""
+    large(desk)
+    store.compact()
+    reader = sqlite3.connect(path, isolation_level=None)
+    reader.execute("begin")
+    assert reader.execute("select count(*) from checkpoint").fetchone() == (20,)
+
+    desk.do(store.prune_thread(ONE_USER, "t"))
+    room = store.compact()
+
+    assert room.free > 300_000
+    assert room.gives_back
+    assert reader.execute("select count(*) from checkpoint").fetchone() == (20,)
+    reader.close()
+    assert store.compact().free == 0
+    assert path.stat().st_size < 100_000
+
+
+def test_a_file_made_by_other_hands_is_written_anew(path: Path, clock: HandClock) -> None:
+    """One without SQLite's setting keeps its free room until it was written anew, once; from then on it is as any."""
+    with sqlite3.connect(path) as made:
+        made.execute("create table stranger (a)")
+    made.close()
+    store = SqliteStore(path, clock=clock)
+    desk = Desk(store, clock, sync=True)
+    large(desk)
+    desk.do(store.prune_thread(ONE_USER, "t"))
+    kept = store.compact()
+
+    room = store.compact(whole=True)
+
+    assert not kept.gives_back
+    assert kept.free > 300_000
+    assert room.gives_back
+    assert room.free == 0
+    assert path.stat().st_size == room.bytes < 200_000
+    large(desk, "u")
+    desk.do(store.delete_thread(ONE_USER, "u"))
+    assert store.compact().free == 0
+    store.close()
+
+
+def test_acts_wait_while_the_file_is_written_anew(store: SqliteStore, desk: Desk) -> None:
+    """Many threads write, one writes the file anew again and again: nothing is lost, nobody is refused."""
+    errors: list[BaseException] = []
+
+    def advance(name: str) -> None:
+        try:
+            for n in range(20):
+                store.perform(desk.putting(None, f"c{n}", f"c{n - 1}" if n else None, thread_id=name))
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=advance, args=(f"t{n}",)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for _ in range(5):
+        store.compact(whole=True)
+    for thread in threads:
+        thread.join(60)
+
+    assert errors == []
+    assert [t.checkpoints for t in desk.do(store.list_threads(ONE_USER))] == [20] * 4
 
 
 # -- disk and damage ------------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ import pytest
 
 import ninelives.stores.procedures as procedures
 from ninelives.clock import system_clock
+from ninelives.stores.procedures.keys import TABLES, Table
 from ninelives.stores.sqlite.database import Database, migrate, schema
 from ninelives.stores.sqlite.statements import STATEMENTS, migrations, split
 
@@ -112,6 +113,49 @@ def test_what_every_step_asks_goes_by_its_index(conn: sqlite3.Connection, name: 
 
     assert index in plan
     assert name in ("writes_of", "ancestors") or "TEMP B-TREE" not in plan
+
+
+@pytest.mark.parametrize("table", TABLES, ids=lambda table: table.what)
+def test_a_walk_through_all_values_goes_by_primary_keys(conn: sqlite3.Connection, table: Table) -> None:
+    """A page costs the same wherever it is, nothing is sorted for it, and one row is written back by its key."""
+    for name in (table.page, table.set):
+        params = {param: 1 for param in re.findall(r":(\w+)", STATEMENTS[name])}
+
+        plan = [row["detail"] for row in conn.execute(f"explain query plan {STATEMENTS[name]}", params)]
+
+        assert len(plan) == 1
+        assert "PRIMARY KEY" in plan[0]
+        assert plan[0].startswith("SEARCH")
+
+
+NOT_SEALED = {
+    "effect.args_digest": "a digest, keyed with the store's secret",
+    "run.request": "likewise",
+    "interrupt.args_digest": "likewise",
+    "checkpoint.checkpoint_id": "an id, as are all that follow",
+    **dict.fromkeys(("checkpoint.parent", "checkpoint.run_ref", "decision.run_id", "event.ref"), ""),
+    **dict.fromkeys(
+        ("run.run_id", "run.chain", "run.continues", "run.replaces", "run.base", "run.last_checkpoint"), ""
+    ),
+    **dict.fromkeys(("write.place", "write.task_id"), ""),
+    "meta.value": "the secret, which goes last, and numbers",
+}
+"""Columns that may hold bytes, and why they are under no key."""
+
+
+def test_every_column_that_is_sealed_is_resealed(conn: sqlite3.Connection) -> None:
+    """What may hold bytes is put under a new key, or has a reason not to be: a new column must find its place."""
+    tables = [row["name"] for row in conn.execute("select name from sqlite_master where type = 'table'")]
+    may_hold_bytes = {
+        f"{table}.{column['name']}"
+        for table in tables
+        for column in conn.execute(f"pragma table_info({table})")
+        if column["type"].lower() in ("blob", "any") and not table.startswith("sqlite_")
+    }
+
+    sealed = {f"{table.page.removeprefix('sealed_')}.{column}" for table in TABLES for column in table.sealed}
+
+    assert may_hold_bytes == sealed | NOT_SEALED.keys()
 
 
 def test_the_printed_schema_is_what_migrations_make(conn: sqlite3.Connection) -> None:

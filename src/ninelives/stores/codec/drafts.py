@@ -83,12 +83,22 @@ class Drafter:
     Args:
         memory: of the thread, or None; held by its lock meanwhile.
         trusting: an object that looks as it did is not encoded again (`fidelity="strict"` does not trust).
+        alone: for a saver used alone. Others may write between drafting and storing, so nothing is taken for stored
+            here: everything is encoded, and found by its digest in the transaction.
     """
 
     def __init__(
-        self, types: TypeRegistry, frames: Frames, memory: Memory | None, *, ns: str, trusting: bool = True
+        self,
+        types: TypeRegistry,
+        frames: Frames,
+        memory: Memory | None,
+        *,
+        ns: str,
+        trusting: bool = True,
+        alone: bool = False,
     ) -> None:
-        self.types, self.frames, self.memory, self.ns, self.trusting = types, frames, memory, ns, trusting
+        self.types, self.frames, self.memory, self.ns = types, frames, memory, ns
+        self.trusting, self.alone = trusting, alone
 
     def draft(self, channel: str, value: Any, path: str) -> Draft:
         wrapper, inner = unwrapped(value)
@@ -115,14 +125,14 @@ class Drafter:
 
     def _known(self, value: Any) -> Held | None:
         """Only of what cannot be changed: all else is encoded again where it stands alone."""
-        if self.memory is None or type(value) not in (str, bytes):
+        if self.memory is None or self.alone or type(value) not in (str, bytes):
             return None
         return self.memory.find(value)
 
     def _new(self, value: Any, frame: bytes, base: Held | None = None) -> Piece:
         digest = self.frames.digest(frame)
         held = Held(0, value, digest=digest, size=len(frame))
-        if self.memory and (number := self.memory.numbers.get(digest)) is not None:
+        if self.memory and not self.alone and (number := self.memory.numbers.get(digest)) is not None:
             held.number = number
             self.memory.hold(held)
             return number
@@ -147,11 +157,13 @@ class Drafter:
         before: ListHead | None = self._head(place, ListHead)
         draft = Draft(Form.LIST, value=values, far=before.far if before else None)
         newest = max(0, len(values) - ENCODED_AGAIN) if self.trusting else 0
-        same = same_beginning(before.values, values) if before else 0
+        same = same_beginning(before.values, values) if before and not self.alone else 0
         changed = [i for i in range(min(newest, same), same) if self._is_changed(values[i])]
         draft.changed = [f"{path}[{i}]" for i in changed]
         stored: set[int] = set()
-        if before and same == len(before.values) and not changed and before.looks_same(SEEN_EACH_TIME):
+        if self.alone:
+            pass
+        elif before and same == len(before.values) and not changed and before.looks_same(SEEN_EACH_TIME):
             draft.head = before
         elif before:
             stored = {*map(id, before.values)}
@@ -173,7 +185,7 @@ class Drafter:
     def _element(self, value: Any, path: str, *, trusted: bool) -> tuple[Piece, bool]:
         """The piece, and whether the object was changed since it was stored."""
         memory = self.memory
-        held = memory.by_id.get(id(value)) if memory else None
+        held = memory.by_id.get(id(value)) if memory and not self.alone else None
         if held is None or memory is None:
             return self._new(value, encode(value, self.types, path=path)), False
         if held.live is None or (trusted and held.intact) or not self._differs(held):
@@ -192,7 +204,8 @@ class Drafter:
             if len(frame) <= WHOLE_MAX:
                 return Draft(Form.VALUE, value=value, pieces=[self._new(value, frame, self._head(place, Held))])
         draft = Draft(Form.DICT, value=value, far=head.far if head else None)
-        draft.keys = head.keys if head and head.names == (*value,) else self._keys([*value], head)
+        known = head is not None and not self.alone and head.names == (*value,)
+        draft.keys = head.keys if head and known else self._keys([*value], head)
         for key, member in value.items():
             draft.pieces.append(self._entry(head.entries.get(key) if head else None, member, f"{path}.{key}", draft))
         return draft
@@ -200,7 +213,7 @@ class Drafter:
     def _keys(self, names: list[str], before: DictHead | None) -> Piece:
         frame = encode(names, self.types)
         digest = self.frames.digest(frame)
-        if self.memory and (number := self.memory.numbers.get(digest)) is not None:
+        if self.memory and not self.alone and (number := self.memory.numbers.get(digest)) is not None:
             return number
         delta = None
         if before is not None and len(frame) >= BASE_BYTES_MIN:
@@ -208,7 +221,7 @@ class Drafter:
         return New(frame, digest, None, delta)
 
     def _entry(self, before: Held | None, value: Any, path: str, draft: Draft) -> Piece:
-        if before is not None and before.value is value:
+        if before is not None and before.value is value and not self.alone:
             if before.live is None or (self.trusting and before.size > BASE_BYTES_MIN and before.intact):
                 return before.number
             frame = encode(value, self.types, path=path)
@@ -278,10 +291,15 @@ class Heading(NamedTuple):
 
 
 class Intake:
-    """Gives numbers to what is new, from the thread's next free one on, and makes nodes of drafts."""
+    """
+    Gives numbers to what is new, from the thread's next free one on, and makes nodes of drafts.
 
-    def __init__(self, first: int, memory: Memory | None, frames: Frames) -> None:
-        self.first, self.memory, self.frames = first, memory, frames
+    Args:
+        bases: what the drafts took for stored is stored, so an item may be kept as its difference from it.
+    """
+
+    def __init__(self, first: int, memory: Memory | None, frames: Frames, *, bases: bool = True) -> None:
+        self.first, self.memory, self.frames, self.bases = first, memory, frames, bases
         self.entries: list[Entry | None] = []
         self.held: list[Held] = []
         self._given: dict[bytes, int] = {}
@@ -333,7 +351,8 @@ class Intake:
             return piece
         known = self._lookup(piece.digest)
         if known is None:
-            known = self._give(piece.digest, piece.delta or Entry(piece.frame))
+            delta = piece.delta if self.bases else None
+            known = self._give(piece.digest, delta or Entry(piece.frame))
         if piece.held is not None:
             piece.held.number = known
             self.held.append(piece.held)

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any, TypeAlias, TypeVar
 
 from ninelives.errors import StoreCorruptError
+from ninelives.model import Lease
 from ninelives.store import Act, Query, Row, Steps
 from ninelives.stores import codec
 from ninelives.stores.codec.drafts import Drafter, Intake
@@ -117,8 +118,8 @@ class Contents:
 class ContentActs(Procedures):
     # -- in -----------------------------------------------------------------------------------------------------------
 
-    def drafter(self, memory: Memory | None, ns: str) -> Drafter:
-        return Drafter(self.types, self.frames, memory, ns=ns, trusting=self.trusting)
+    def drafter(self, memory: Memory | None, ns: str, lease: Lease | None) -> Drafter:
+        return Drafter(self.types, self.frames, memory, ns=ns, trusting=self.trusting, alone=lease is None)
 
     def add_items(self, row: Row, intake: Intake) -> Steps[None]:
         """What an act brings, as one small pack; when many lie about, they are packed anew."""
@@ -235,7 +236,10 @@ class ContentActs(Procedures):
                 memory.rests[number] = entry.bases
             digest = self.frames.digest(frame) if place >= recent else None
             memory.hold(Held(number, value, digest=digest, size=len(frame)))
-        memory.names.update(found.known_names)
+        for number, names in found.known_names.items():
+            if number not in memory.names:
+                memory.names[number] = names
+                memory.numbers[self.frames.digest(codec.encode([*names], self.types))] = number
         for channel, data in nodes.items():
             self._learn_head(memory, (ns, channel), data, values[channel], found)
 
@@ -268,7 +272,7 @@ class ContentActs(Procedures):
         plain = found.frame(node.far)
         if entry := found.entries.get(node.far):
             memory.rests[node.far] = entry.bases
-        held = Held(node.far, plain, digest=None, size=len(plain), raw=True)
+        held = Held(node.far, plain, digest=self.frames.digest(plain), size=len(plain), raw=True)
         memory.hold(held)
         return held
 

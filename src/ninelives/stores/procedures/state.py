@@ -80,7 +80,7 @@ class StateActs(ContentActs):
         values = put.checkpoint["channel_values"]
 
         def draft(memory: Memory | None) -> Drafts:
-            drafter = self.drafter(memory, put.ns)
+            drafter = self.drafter(memory, put.ns, lease)
             return {name: drafter.draft(name, value, f"channel_values.{name}") for name, value in values.items()}
 
         memory = self.memories.get(key)
@@ -104,9 +104,9 @@ class StateActs(ContentActs):
     ) -> Steps[list[str]]:
         row = yield from self._writable(scope, thread_id, lease)
         memory = yield from self._recall(key, row, put.ns)
-        if drafted_with is not None and memory is not drafted_with:
+        if lease and drafted_with is not None and memory is not drafted_with:
             drafts = _under(memory, draft)
-        intake = Intake(row["item_next"], memory, self.frames)
+        intake = Intake(row["item_next"], memory, self.frames, bases=memory is drafted_with)
         nodes = {name: intake.node(value, (put.ns, name)) for name, value in drafts.items()}
         place = {"thread_no": row["thread_no"], "ns": put.ns, "checkpoint_id": packed_id(put.checkpoint_id)}
         metadata = dict(put.metadata)
@@ -185,7 +185,7 @@ class StateActs(ContentActs):
         key = _key(scope, thread_id, lease)
 
         def draft(memory: Memory | None) -> Drafts:
-            drafter, where = self.drafter(memory, put.ns), f"writes of task {put.task_id}, number "
+            drafter, where = self.drafter(memory, put.ns, lease), f"writes of task {put.task_id}, number "
             return {idx: drafter.draft(channel, value, f"{where}{idx}") for idx, channel, value in put.writes}
 
         questions = [(interrupt_id, self.encode(payload)) for interrupt_id, payload in put.questions]
@@ -210,9 +210,9 @@ class StateActs(ContentActs):
     ) -> Steps[None]:
         row = yield from self._writable(scope, thread_id, lease)
         memory = yield from self._recall(key, row, put.ns)
-        if drafted_with is not None and memory is not drafted_with:
+        if lease and drafted_with is not None and memory is not drafted_with:
             drafts = _under(memory, draft)
-        intake = Intake(row["item_next"], memory, self.frames)
+        intake = Intake(row["item_next"], memory, self.frames, bases=memory is drafted_with)
         computed: list[Entry] = [(idx, channel, intake.node(drafts[idx], None)) for idx, channel, _ in put.writes]
         place = yield from self._task_place(row["thread_no"], put)
         stored = [self._written(each) for each in (yield Query("get_writes", place))]
