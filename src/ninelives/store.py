@@ -444,6 +444,7 @@ class Store(ABC):
             DivergentStateError: `extends`, and the parent is not the tip of a branch any more.
             ThreadBusyError: no claim, and a run holds the thread.
             UnknownTypeError: a value could not be loaded again; with the path to it.
+            FidelityError: the store is strict, and a value would not come back as it is, or was changed in place.
 
         Source: compare-and-set on the head; fencing tokens, Kleppmann 2016.
         """

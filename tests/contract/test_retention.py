@@ -15,7 +15,7 @@ from langgraph.types import Command, interrupt
 
 from contract.desk import TTL_S, Desk
 from ninelives.errors import ThreadBusyError
-from ninelives.model import ONE_USER, RunStatus
+from ninelives.model import ONE_USER, PrunePlan, RunStatus
 from ninelives.saver import Saver
 
 
@@ -169,6 +169,39 @@ def test_a_thread_under_way_is_not_pruned(desk: Desk) -> None:
 
     desk.clock.advance(TTL_S)
     assert prune(desk) == 2
+
+
+# -- a plan ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("delta", [False, True])
+def test_a_plan_says_what_will_go_and_changes_nothing(desk: Desk, delta: bool) -> None:
+    """As many checkpoints as then go, about as many bytes; the store is as it was."""
+    for n in range(40):
+        text = " ".join(Random(n).choices(["what", "is", "there", "to", "be", "said", "of", "it"], k=200))
+        values: dict[str, Any] = {"n": [Random(n).randbytes(500), text]}
+        counters = {"counters_since_delta_snapshot": {"log": (n, n)}} if delta and n != 20 else {}
+        values |= {"log": ["stored"]} if delta and n == 20 else {}
+        desk.put(None, f"c{n}", f"c{n - 1}" if n else None, values=values, metadata=counters, versions=["log"])
+        desk.write(None, f"c{n}", "k", ("n", Random(-n).randbytes(500)))
+    before, full = desk.trace(), size(desk)
+
+    plan = desk.do(desk.store.plan_pruning(ONE_USER, "t"))
+
+    assert desk.trace() == before
+    assert (plan.checkpoints, plan.kept) == ((20, 20) if delta else (39, 1))
+    assert prune(desk) == plan.checkpoints
+    assert full - size(desk) == pytest.approx(plan.bytes, rel=0.15)
+    assert desk.do(desk.store.plan_pruning(ONE_USER, "t")) == PrunePlan(0, plan.kept, 0)
+
+
+def test_a_plan_waits_for_nobody(desk: Desk) -> None:
+    """It tells of a thread under way, too, as if that ended now; one that is unknown has nothing to lose."""
+    lease = desk.start(desk.worker())
+    chain(desk, 3, delta=False, lease=lease)
+
+    assert desk.do(desk.store.plan_pruning(ONE_USER, "t")).checkpoints == 2
+    assert desk.do(desk.store.plan_pruning(ONE_USER, "nowhere")) == PrunePlan()
 
 
 # -- by runs --------------------------------------------------------------------------------------------------------

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from random import Random
+from typing import Any, cast
 
 import pytest
 
 from contract.desk import TTL_S, Desk
 from ninelives.errors import DivergentStateError, NineLivesError, NoCheckpointFoundError, ThreadBusyError
-from ninelives.model import ONE_USER, SYSTEM, EffectState, RunStatus, Scope, WorkerLease
+from ninelives.model import ONE_USER, SYSTEM, EffectState, PrunePlan, RunStatus, Scope, WorkerLease
+from ninelives.stores.procedures.keys import TABLES
+from ninelives.stores.sqlite import SqliteStore
 
 ANN, BOB = Scope("ann"), Scope("bob")
 
@@ -56,6 +59,33 @@ def test_listing_gives_sizes_and_the_last_changed_first(desk: Desk) -> None:
     assert threads[1].bytes > 100
     assert threads[0].bytes < 2 * threads[1].bytes, "equal content is stored once"
     assert [t.thread_id for t in desk.do(desk.store.list_threads(ONE_USER, limit=1, offset=1))] == ["c"]
+
+
+def test_the_size_of_a_thread_is_all_that_is_stored_of_it(desk: Desk) -> None:
+    """Items, checkpoints, task results, requests, results of effects, questions and answers, each as it lies there."""
+    filled(desk)
+    desk.put(None, "c1", thread_id="u", values={"n": Random(1).randbytes(3000)})
+
+    def stored(conn: Any) -> dict[int, int]:
+        sizes: dict[int, int] = {}
+        for table, columns in TABLES_OF_A_THREAD.items():
+            for row in conn.execute(f"select * from {table}"):
+                thread_no = row["pack_no"] >> 32 if table == "pack" else row["thread_no"]
+                sizes[thread_no] = sizes.get(thread_no, 0) + sum(len(row[column] or b"") for column in columns)
+        return sizes
+
+    sizes = cast(SqliteStore, desk.store)._writer.between(stored)
+
+    listed = desk.do(desk.store.list_threads(ONE_USER))
+    weighed = [desk.do(desk.store.weigh_thread(ONE_USER, name)) for name in ("u", "t")]
+    assert {thread.thread_no: thread.bytes for thread in listed} == sizes
+    assert weighed == listed
+    assert desk.do(desk.store.weigh_thread(ONE_USER, "nowhere")) is None
+
+
+TABLES_OF_A_THREAD = {
+    table.page.removeprefix("sealed_"): table.sealed for table in TABLES if table.what not in ("graphs", "schedules")
+}
 
 
 # -- erasing ------------------------------------------------------------------------------------------------------
@@ -237,6 +267,8 @@ def test_two_owners_may_use_one_id(desk: Desk) -> None:
 
 READS: dict[str, Callable[[Desk], Any]] = {
     "find_thread": lambda d: d.do(d.store.find_thread(BOB, "t")) is None,
+    "weigh_thread": lambda d: d.do(d.store.weigh_thread(BOB, "t")) is None,
+    "plan_pruning": lambda d: d.do(d.store.plan_pruning(BOB, "t")) == PrunePlan(),
     "near_threads": lambda d: d.do(d.store.near_threads(BOB, "t")) == [],
     "list_threads": lambda d: d.do(d.store.list_threads(BOB)) == [],
     "get_checkpoint": lambda d: d.head(scope=BOB) is None,

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter, OrderedDict, defaultdict, deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
@@ -296,6 +296,13 @@ class Memory:
                     if left <= 0:
                         break
             self._turn += len(seen)
+
+    def drop_heads(self, ns: str, kept: Collection[Place]) -> None:
+        """A checkpoint was stored: channels that are not in it hold nothing, but for what DeltaChannels start from."""
+        seeds = self.walks[ns].seeds if ns in self.walks else {}
+        for place in [*self.heads]:
+            if place[0] == ns and place not in kept and place[1] not in seeds:
+                del self.heads[place]
 
     def drop_unused(self) -> None:
         """Let go of objects that no head holds any more, once there are many."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from ninelives import _langgraph
-from ninelives.errors import DivergentStateError, LackOfSnapshotFrequency, StoreCorruptError
+from ninelives.errors import DivergentStateError, FidelityError, LackOfSnapshotFrequency, StoreCorruptError
 from ninelives.model import ONE_USER, Lease, Scope, StoredCheckpoint
 from ninelives.store import Act, PutCheckpoint, PutWrites, Query, Row, Steps, act, glancing, reading
 from ninelives.stores import codec
@@ -106,6 +106,8 @@ class StateActs(ContentActs):
         memory = yield from self._recall(key, row, put.ns)
         if lease and drafted_with is not None and memory is not drafted_with:
             drafts = _under(memory, draft)
+        changed = [path for each in drafts.values() for path in each.changed]
+        self._must_not_change(changed)
         intake = Intake(row["item_next"], memory, self.frames, bases=memory is drafted_with)
         nodes = {name: intake.node(value, (put.ns, name)) for name, value in drafts.items()}
         place = {"thread_no": row["thread_no"], "ns": put.ns, "checkpoint_id": packed_id(put.checkpoint_id)}
@@ -128,13 +130,22 @@ class StateActs(ContentActs):
             yield from fenced(lease)
         memory.claimed = lease is not None
         self.remember(memory, row, intake)
+        memory.drop_heads(put.ns, {(put.ns, name) for name in drafts})
         base = memory.keys.get(put.ns)
         memory.keys[put.ns] = base._replace(uses=base.uses + 1) if base else KeyBody(place["seq"], plain, 0)
-        return [path for each in drafts.values() for path in each.changed]
+        return changed
 
     def changed_in_place(self, lease: Lease) -> list[str]:
         memory = self.memories.get((lease.owner, lease.thread_id))
-        return changed_in_place(memory, self.types, self.frames, LOOKED_AT_END) if memory is not None else []
+        if memory is None:
+            return []
+        changed = changed_in_place(memory, self.types, self.frames, LOOKED_AT_END)
+        self._must_not_change(changed)
+        return changed
+
+    def _must_not_change(self, paths: Sequence[str]) -> None:
+        if paths and not self.trusting:
+            raise FidelityError(paths[0], "the value, changed in place since it was stored,", "it was")
 
     def _add(
         self, thread_id: str, place: Mapping[str, Any], put: PutCheckpoint, plain: bytes, memory: Memory
