@@ -481,7 +481,7 @@ class RunSaver(CheckedSaver):
         super().__init__(*args, **kwargs)
         self._head: StoredCheckpoint | None = None
         self._untouched = False
-        self._underway: list[Future[None]] = []
+        self._underway: list[Future[Any]] = []
         self._newest: tuple[RunnableConfig, Checkpoint, CheckpointMetadata] | None = None
         self.asked: set[str] = set()
 
@@ -510,10 +510,25 @@ class RunSaver(CheckedSaver):
         metadata: CheckpointMetadata,
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
+        if metadata.get("source") == "input":
+            return self._put_on_its_way(config, checkpoint, metadata)
         try:
             return await super().aput(config, checkpoint, metadata, new_versions)
         finally:
             await self.settled()
+
+    def _put_on_its_way(
+        self, config: RunnableConfig, checkpoint: Checkpoint, metadata: CheckpointMetadata
+    ) -> RunnableConfig:
+        """
+        The checkpoint of an input, which no node has seen yet: committed with the next one, before any node begins.
+
+        Cut off before that, the run begins anew from its request, which is recorded.
+        """
+        act = self._put(config, checkpoint, metadata)
+        act.defers = True
+        self._underway.append(self.store.submit(act))
+        return {"configurable": {**_place_of(config), "checkpoint_id": checkpoint["id"]}}
 
     def preload(self, head: StoredCheckpoint) -> None:
         """The head as it was read by the preflight; nobody else can have moved it under our claim."""
@@ -700,6 +715,11 @@ def call_options(run: Run, given: Mapping[str, Any]) -> dict[str, Any]:
     """Breakpoints of the stored request, unless this call names its own."""
     stored = {"interrupt_before": run.spec.interrupt_before, "interrupt_after": run.spec.interrupt_after}
     return {**{name: value for name, value in stored.items() if value is not None}, **given}
+
+
+def _place_of(config: RunnableConfig) -> dict[str, str]:
+    conf = config["configurable"]
+    return {"thread_id": str(conf["thread_id"]), "checkpoint_ns": conf.get("checkpoint_ns", "")}
 
 
 async def _nothing() -> None:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import wraps
 from typing import Any, Concatenate, Generic, ParamSpec, TypeAlias, TypeVar
@@ -113,6 +114,16 @@ def _named(steps: Callable[Concatenate[S, P], Steps[T]], **marks: Any) -> Callab
         return Act(steps.__name__.lstrip("_"), steps(self, *args, **kwargs), **marks)
 
     return named
+
+
+ALONE: ContextVar[Callable[[], bool] | None] = ContextVar("ninelives_alone", default=None)
+"""Set where an event loop of ours drives: tells whether a single call is all that it has to do."""
+
+
+def is_alone() -> bool:
+    """Whether an act may be performed in the thread of the running event loop: nobody else would wait meanwhile."""
+    alone = ALONE.get()
+    return alone is not None and alone()
 
 
 Fault = Callable[[str, str, str], None]
@@ -647,7 +658,12 @@ class Store(ABC):
         """End the leases of neighbours whose process has died, so that nobody waits for them to run out."""
         for worker_id in self.dead_workers(self.perform(self.list_workers())):
             self.perform(self.bury_worker(worker_id))
+            self.clear_worker_lock(worker_id)
+
+    @abstractmethod
+    def clear_worker_lock(self, worker_id: str) -> None:
+        """Take away what a buried worker has left: until then it proves that its process died."""
 
     @abstractmethod
     def dead_workers(self, workers: Iterable[Worker]) -> list[str]:
-        """Those whose process is known to be dead, now, whatever their lease says."""
+        """Those whose process is known to be dead, now, whatever their lease says. Asking changes nothing."""

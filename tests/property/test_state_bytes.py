@@ -27,6 +27,7 @@ from contract.faults import Breaker, BrokenError, PulledError
 from ninelives import _langgraph
 from ninelives.errors import (
     DivergentStateError,
+    FidelityError,
     LackOfSnapshotFrequency,
     LeaseLostError,
     ThreadBusyError,
@@ -194,7 +195,8 @@ class Author:
         return values
 
     def file(self, before: Any) -> Any:
-        text = before if isinstance(before, str) else before["content"] if isinstance(before, dict) else ""
+        text = before.get("content") if isinstance(before, dict) else before
+        text = text if isinstance(text, str) else ""
         place = self.chance.randrange(len(text) + 1)
         kind = self.chance.randrange(8)
         if kind < 5 and text:
@@ -301,6 +303,12 @@ def _inner(value: Any, kind: type[Any]) -> Any:
     return inner if type(inner) is kind else kind()
 
 
+def _is_long(values: list[Any]) -> bool:
+    """It is stored by its elements: not both ends are numbers or short words."""
+    ends = values[:: len(values) - 1 or 1]
+    return any(type(end) not in (type(None), bool, int, float, str) or len(str(end)) >= 64 for end in ends)
+
+
 # -- playing -------------------------------------------------------------------------------------------------------------
 
 
@@ -338,6 +346,11 @@ class Play:
         self.seen: dict[int, tuple[Any, set[bytes]]] = {}
         self.count, self.log = 0, list[str]()
         self.done: dict[str, int] = {}
+
+    @property
+    def too_strict(self) -> tuple[type[Exception], ...]:
+        """A store that trusts nothing refuses, under a claim, what was changed in place."""
+        return (FidelityError,) if self.ruins else ()
 
     def close(self) -> None:
         for hand in self.hands:
@@ -416,7 +429,7 @@ class Play:
         except (BrokenError, PulledError, LostError) as broken:
             self.say(act.name, "broke:", broken)
             return isinstance(broken, LostError), None
-        except refusals as refusal:
+        except (*refusals, *self.too_strict) as refusal:
             self.say(act.name, "was refused:", type(refusal).__name__)
             return False, None
         finally:
@@ -531,7 +544,7 @@ class Play:
         hand.live.pop((name, ""), None)
         for future, then in waiting:
             failed = future.exception(20)
-            assert failed is None or isinstance(failed, BrokenError | DivergentStateError), failed
+            assert failed is None or isinstance(failed, (BrokenError, DivergentStateError, *self.too_strict)), failed
             if failed is None:
                 then()
             else:
@@ -673,20 +686,25 @@ class Play:
             values = self.read(hand, name, point, lease).checkpoint["channel_values"]
             for channel, value in values.items():
                 inner = getattr(value, "value", value)
-                if channel in ("mess", "fair") or not isinstance(inner, list | dict):
-                    continue
-                for element in [*(inner.values() if isinstance(inner, dict) else inner)]:
-                    if isinstance(element, HumanMessage | AIMessage):
-                        element.content = "scribbled"
-                    elif isinstance(element, dict) and element:
-                        element[next(iter(element))] = self.chance.choice([1, True, "scribbled"])
-                    elif isinstance(element, list):
-                        element.append("scribbled")
-                if self.chance.random() < 0.3:
-                    inner.clear()
+                if channel not in ("mess", "fair") and isinstance(inner, list | dict) and inner:
+                    self.scribble_on(inner)
         for each in self.hands:
             each.live.clear()
         self.read(hand, name, point, lease)
+
+    def scribble_on(self, value: list[Any] | dict[Any, Any]) -> None:
+        """On the value itself; and on what is in it, where that is stored by itself."""
+        members = [*value.values()] if isinstance(value, dict) else value
+        small = len(self.bytes_of(value)) < 600 if isinstance(value, dict) else not _is_long(members)
+        for member in [] if small else members:
+            if isinstance(member, HumanMessage | AIMessage):
+                member.content = "scribbled"
+            elif isinstance(member, dict) and member:
+                member[next(iter(member))] = self.chance.choice([1, True, "scribbled"])
+            elif isinstance(member, list):
+                member.append("scribbled")
+        if small or self.chance.random() < 0.3:
+            value.clear()
 
     def replay(self) -> None:
         """What a DeltaChannel is rebuilt from."""
@@ -806,7 +824,7 @@ class Play:
 
     def copy(self) -> None:
         (name, source), (target, other) = self.thread(), self.thread()
-        if name not in self.threads or source.erased or target == name:
+        if name not in self.threads or source.erased or target == name or other.early:
             return
         claim = self.claims.get(target)
         refusals: list[type[Exception]] = [ThreadBusyError] if claim and claim.alive else []

@@ -117,6 +117,21 @@ def test_a_killed_process_is_seen_dead_at_once(store: SqliteStore, child: Child)
 
 
 @pytest.mark.parametrize("child", ["hold"], indirect=True)
+def test_to_look_is_not_to_bury(store: SqliteStore, desk: Desk, child: Child, tmp_path: Path) -> None:
+    """Whoever only looks at a dead neighbour leaves the proof of its death to the one who takes over."""
+    child.wait_for("held")
+    desk.worker("w1", ttl_s=1000)
+    child.kill()
+    looked = store.dead_workers(desk.do(store.list_workers()))
+
+    store.bury_the_dead()
+
+    assert looked == ["w1"]
+    assert desk.do(store.list_workers()) == []
+    assert [p.name for p in (tmp_path / "store.db-ninelives").iterdir()] == ["writer"]
+
+
+@pytest.mark.parametrize("child", ["hold"], indirect=True)
 def test_a_stopped_process_is_not_dead(store: SqliteStore, child: Child) -> None:
     """It may be continued and still be at it."""
     child.wait_for("held")

@@ -20,8 +20,9 @@ TELL_EVERY_S = 5.0
 
 @dataclass
 class Count:
-    """Of one kind: values in the store, and those that were put under the current key."""
+    """Of one kind: values that the last walk came by, and those that were put under the current key by any."""
 
+    walk: int = 0
     values: int = 0
     resealed: int = 0
 
@@ -34,9 +35,14 @@ class Tally:
 
     def add(self, step: Resealed) -> None:
         count = self.counts.setdefault(step.what, Count())
-        count.values = step.values + (count.values if step.walk == self.walks else 0)
+        count.values = step.values + (count.values if step.walk == count.walk else 0)
         count.resealed += step.resealed
-        self.key, self.walks = step.key, step.walk
+        count.walk = self.walks = step.walk
+        self.key = step.key
+
+    @property
+    def resealed(self) -> int:
+        return sum(count.resealed for count in self.counts.values())
 
 
 def reseal(
@@ -98,8 +104,10 @@ def _resealed(store: Store) -> Tally:
             )
         if time.monotonic() - told > TELL_EVERY_S:
             told = time.monotonic()
-            count = tally.counts[step.what]
-            render.say(f"walk {step.walk}, {step.what}: {count.values:,} looked at, {count.resealed:,} resealed ...")
+            values = tally.counts[step.what].values
+            render.say(
+                f"walk {step.walk}, {step.what}: {values:,} looked at; {tally.resealed:,} values resealed so far"
+            )
         step = store.perform(store.reseal(step.after))
 
 

@@ -17,6 +17,7 @@ from contextvars import Context, ContextVar, copy_context
 from typing import Any, TypeVar
 
 from ninelives._langgraph import RunExecutor
+from ninelives.store import ALONE
 
 T = TypeVar("T")
 
@@ -45,6 +46,7 @@ class Loop:
 
     def __init__(self, depth: int, executor: RunExecutor) -> None:
         self._depth, self.executor = depth, executor
+        self._running = 0
         self._loop = asyncio.new_event_loop()
         self._loop.set_default_executor(executor)
         threading.Thread(target=self._serve, name=f"ninelives-loop-{depth}", daemon=True).start()
@@ -60,6 +62,10 @@ class Loop:
 
     def is_loop(self, running: asyncio.AbstractEventLoop) -> bool:
         return self._loop is running
+
+    def is_alone(self) -> bool:
+        """Whether the caller is on this loop, and one call all that runs on it."""
+        return self._running == 1 and _running_loop() is self._loop
 
     def run(self, work: Callable[[], Awaitable[T]]) -> T:
         """
@@ -85,6 +91,7 @@ class Loop:
     def _context(self) -> Context:
         context = copy_context()
         context.run(_depth.set, self._depth + 1)
+        context.run(ALONE.set, self.is_alone)
         return context
 
     def _run(self, work: Callable[[], Awaitable[T]], context: Context) -> T:
@@ -92,6 +99,7 @@ class Loop:
         tasks: list[asyncio.Task[Any]] = []
 
         async def carry_out() -> None:
+            self._running += 1
             try:
                 result = await work()
             except StopAsyncIteration as end:
@@ -100,6 +108,8 @@ class Loop:
                 ended.set_exception(error)
             else:
                 ended.set_result(result)
+            finally:
+                self._running -= 1
 
         self._loop.call_soon_threadsafe(lambda: tasks.append(self._loop.create_task(carry_out(), context=context)))
         try:
@@ -118,3 +128,10 @@ def _wait(ended: Future[Any]) -> None:
         except KeyboardInterrupt:
             continue  # asked to stop already; what is being let go of is let go of first
         return
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None

@@ -35,9 +35,9 @@ UNUSED_MAX = 4096
 """Objects held for a thread beside those of its newest values."""
 LOOKED_AT_MAX = 2048
 """Objects whose shape is looked at on one loading; beyond that many, in turn."""
-SEEN_EACH_TIME = 256
+SEEN_EACH_TIME = 64
 """Of the newest elements of a list: their shape is looked at with each checkpoint."""
-STRICTLY = 64
+STRICTLY = 32
 """Of those, on loading: each field must be the very same object, not only an equal one."""
 ENCODED_AGAIN = 4
 """Of the newest elements of a list: they are encoded again with each checkpoint, whatever their shape."""
@@ -200,6 +200,10 @@ class Memory:
     """Items that list the keys of a dict."""
     keys: dict[str, KeyBody] = field(default_factory=dict)
     walks: dict[str, Walk] = field(default_factory=dict)
+    tips: dict[str, tuple[str, int]] = field(default_factory=dict)
+    """Of each namespace, the checkpoint that was put last: its id and number."""
+    early: bool = False
+    """Writes were stored whose checkpoint was not there."""
     claimed: bool = False
     """A run of this process works on the thread: its objects are the ones to hold."""
     lock: threading.RLock = field(default_factory=threading.RLock)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import Any
 from uuid import UUID
 
@@ -16,6 +17,8 @@ from ninelives.stores.codec.memory import Memories
 from ninelives.stores.codec.packs import checksum
 
 CHECKED_BYTES = 4
+IDS_KNOWN = 4096
+"""Ids kept in both forms: a step names its checkpoint, task and run several times."""
 
 EVENT_KINDS = (
     "checkpoint", "input", "task_done", "task_failed", "task_asked", "question", "decision",
@@ -69,6 +72,7 @@ class Procedures:
         return plain
 
 
+@lru_cache(IDS_KNOWN)
 def packed_id(text: str) -> bytes | str:
     """As it is stored: 16 bytes for a UUID in its usual spelling, else the text."""
     if len(text) == 36:
@@ -81,6 +85,7 @@ def packed_id(text: str) -> bytes | str:
     return text
 
 
+@lru_cache(IDS_KNOWN)
 def unpacked_id(stored: bytes | str) -> str:
     return str(UUID(bytes=stored)) if isinstance(stored, bytes) else stored
 

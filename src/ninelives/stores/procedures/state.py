@@ -130,6 +130,7 @@ class StateActs(ContentActs):
             yield from fenced(lease)
         memory.claimed = lease is not None
         self.remember(memory, row, intake)
+        memory.tips[put.ns] = put.checkpoint_id, place["seq"]
         memory.drop_heads(put.ns, {(put.ns, name) for name in drafts})
         base = memory.keys.get(put.ns)
         memory.keys[put.ns] = base._replace(uses=base.uses + 1) if base else KeyBody(place["seq"], plain, 0)
@@ -157,21 +158,26 @@ class StateActs(ContentActs):
             del memory.keys[put.ns]
         body = self.frames.seal(plain, base=base.plain if base else b"")
         key_seq = base.number if base else None
-        full = {**place, "parent": (yield from self._parent(place, put)), "key_seq": key_seq, "body": body}
+        parent = yield from self._parent(place, put, memory)
+        full = {**place, "parent": parent, "key_seq": key_seq, "body": body}
         yield from self._move_head(thread_id, full, put)
         yield Query("add_checkpoint", full)
-        yield Query("adopt_writes", full)
+        if memory.early or place["run_no"] is None:
+            yield Query("adopt_writes", full)
 
     def _rewrite(self, place: Mapping[str, Any], put: PutCheckpoint, plain: bytes, memory: Memory) -> Steps[None]:
         """A checkpoint that is there is put again: it rests on no other then, and no other on it."""
         yield from self._free_of_key(place["thread_no"], place["seq"])
         memory.keys.pop(put.ns, None)
-        parent = yield from self._parent(place, put)
+        parent = yield from self._parent(place, put, memory)
         yield Query("rewrite_checkpoint", {**place, "parent": parent, "key_seq": None, "body": self.frames.seal(plain)})
 
-    def _parent(self, place: Mapping[str, Any], put: PutCheckpoint) -> Steps[int | bytes | str | None]:
+    def _parent(self, place: Mapping[str, Any], put: PutCheckpoint, memory: Memory) -> Steps[int | bytes | str | None]:
         if put.parent_id is None:
             return None
+        tip = memory.tips.get(put.ns)
+        if tip is not None and tip[0] == put.parent_id:
+            return tip[1]
         parent_id = packed_id(put.parent_id)
         known = one((yield Query("find_place", {**place, "checkpoint_id": parent_id})))
         return known["seq"] if known else parent_id
@@ -225,7 +231,7 @@ class StateActs(ContentActs):
             drafts = _under(memory, draft)
         intake = Intake(row["item_next"], memory, self.frames, bases=memory is drafted_with)
         computed: list[Entry] = [(idx, channel, intake.node(drafts[idx], None)) for idx, channel, _ in put.writes]
-        place = yield from self._task_place(row["thread_no"], put)
+        place = yield from self._task_place(row["thread_no"], put, memory)
         stored = [self._written(each) for each in (yield Query("get_writes", place))]
         own = lease.run_no if lease else 0
         if put.replace:
@@ -248,11 +254,16 @@ class StateActs(ContentActs):
             yield from fenced(lease)
         self.remember(memory, row, intake)
 
-    def _task_place(self, thread_no: int, put: PutWrites) -> Steps[dict[str, Any]]:
+    def _task_place(self, thread_no: int, put: PutWrites, memory: Memory) -> Steps[dict[str, Any]]:
         """A task's row is found by its checkpoint's number, or by its id while that is not there."""
         place = {"thread_no": thread_no, "ns": put.ns, "checkpoint_id": packed_id(put.checkpoint_id)}
+        place["task_id"] = packed_id(put.task_id)
+        tip = memory.tips.get(put.ns)
+        if tip is not None and tip[0] == put.checkpoint_id:
+            return {**place, "place": tip[1]}
         found = one((yield Query("find_place", place)))
-        return {**place, "place": found["seq"] if found else place["checkpoint_id"], "task_id": packed_id(put.task_id)}
+        memory.early = memory.early or found is None
+        return {**place, "place": found["seq"] if found else place["checkpoint_id"]}
 
     def _set_writes(
         self,

@@ -21,7 +21,7 @@ from urllib.parse import quote
 from ninelives.clock import Clock, system_clock
 from ninelives.errors import ConfigError, StoreUnavailableError
 from ninelives.model import Room, Worker
-from ninelives.store import Act, Store
+from ninelives.store import Act, Store, is_alone
 from ninelives.stores import codec
 from ninelives.stores.codec.frames import Frames
 from ninelives.stores.codec.keys import KeyRing
@@ -111,10 +111,12 @@ class SqliteStore(SqlActs, Store):
 
     async def aperform(self, act: Act[T]) -> T:
         if act.reads and not self.in_memory:
-            if act.quick:
+            if act.quick or is_alone():
                 return self._read(act)
             self._writer.must_serve()
             return await asyncio.get_running_loop().run_in_executor(self._readers, self._read, act)
+        if is_alone():
+            return self._writer.perform_here(act)
         result: T = await asyncio.shield(asyncio.wrap_future(self.submit(act)))
         return result
 
@@ -209,6 +211,10 @@ class SqliteStore(SqlActs, Store):
     def drop_worker_lock(self, worker_id: str) -> None:
         if self._workers:
             self._workers.drop(worker_id)
+
+    def clear_worker_lock(self, worker_id: str) -> None:
+        if self._workers:
+            self._workers.clear(worker_id)
 
     def dead_workers(self, workers: Iterable[Worker]) -> list[str]:
         if self._workers is None:

@@ -94,6 +94,10 @@ class WorkerLocks:
     def drop(self, worker_id: str) -> None:
         self._files.close(_file(worker_id), remove=True)
 
+    def clear(self, worker_id: str) -> None:
+        """Not by whoever merely looks: a free lock is what proves the death to the next one who asks."""
+        (self._files.folder / _file(worker_id)).unlink(missing_ok=True)
+
     def is_dead(self, worker_id: str, *, expired: bool) -> bool:
         """
         The lock is free: taken before the worker was known, it is let go of only by dying.
@@ -110,7 +114,6 @@ class WorkerLocks:
         except BlockingIOError:
             return False
         else:
-            path.unlink(missing_ok=True)
             return True
         finally:
             os.close(fd)

@@ -63,6 +63,28 @@ class Writer:
             self._changed.notify()
         return future
 
+    def perform_here(self, act: Act[T]) -> T:
+        """
+        As `submit`, and wait; in the caller's own thread, together with what was handed over before, if nobody is
+        writing: that saves waking another thread, and being woken by it.
+        """
+        future: Future[T] = Future()
+        future.set_running_or_notify_cancel()
+        self.must_serve()
+        with self._changed:
+            self.must_serve()
+            self._waiting.append(Waiting(act, future))
+        if self._mine.acquire(blocking=False):
+            try:
+                while not future.done() and (batch := self._pop()):
+                    self._transact(batch)
+            finally:
+                self._mine.release()
+        else:
+            with self._changed:
+                self._changed.notify()
+        return future.result()
+
     def between(self, chore: Callable[[sqlite3.Connection], T]) -> T:
         """Do, in the caller's own thread, what is no transaction, while nobody writes."""
         self.must_serve()
@@ -96,16 +118,22 @@ class Writer:
             self._thread.join()
 
     def _work(self) -> None:
-        while batch := self._take():
-            with self._mine:
-                self._transact(batch)
+        while self._wait():
+            with self._mine:  # first, so that nobody overtakes what is taken from the queue
+                if batch := self._pop():
+                    self._transact(batch)
         with self._mine:
             self._conn.close()
 
-    def _take(self) -> list[Waiting]:
+    def _wait(self) -> bool:
+        """Until something should be done; False: there is nothing any more, and will be nothing."""
         with self._changed:
             self._changed.wait_for(lambda: self._waiting or self._closing)
             self._changed.wait_for(self._is_urgent, DEFER_S)
+            return bool(self._waiting) or not self._closing
+
+    def _pop(self) -> list[Waiting]:
+        with self._changed:
             return [self._waiting.popleft() for _ in range(min(len(self._waiting), BATCH_MAX))]
 
     def _is_urgent(self) -> bool:
