@@ -45,7 +45,7 @@ those.
   of a few libraries. Nothing of it is from this repository, on whose text our compression is trained, and no passage
   comes twice. "New text" is one copy of every message as LangGraph's serialiser writes it.
 - **What cannot be made smaller.** The same chat, with each text replaced by as many random bytes. Bytes stored are
-  compared with what `zstd -19` makes of one copy of all messages in one piece.
+  compared with the new text; beside it, with what `zstd -19` makes of one copy of all messages in one piece.
 - **Growth** is the slope of log bytes over log new text, fitted to all turns at which the chat was weighed (50, 100,
   200, 500, 1,000), less the bytes of an empty store.
 - **A new process per turn.** Importing is left out, opening the store is counted. The process without a saver is handed

@@ -26,6 +26,7 @@ from langgraph.graph import StateGraph
 from langgraph.pregel import Pregel
 
 import ninelives
+import ninelives.stores.sqlite  # opening a store would import it, and importing is not measured
 from benchmarks.nosaver import NoSaver
 from benchmarks.spec import Saver
 from ninelives.config import Settings

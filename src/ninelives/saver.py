@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 
 ERROR_SOURCE_IDX = -5
 """Beside LangGraph's own special slots (-1…-4): which node failed goes and comes with its error."""
-PAGE_MAX = 100
+PAGE_MAX = 250
 Page: TypeAlias = Act[list[StoredCheckpoint]]
 Paths: TypeAlias = list[str]
 
@@ -113,7 +113,7 @@ class Saver(BaseCheckpointSaver[int]):
         limit: int | None = None,
     ) -> Iterator[CheckpointTuple]:
         wanted, below = _Wanted(filter, limit), None
-        while wanted.more and (page := self.store.perform(self._page(config, before, below))):
+        while wanted.more and (page := self.store.perform(self._page(config, before, below, wanted.page))):
             yield from wanted.of(page)
             below = page[-1].seq
 
@@ -126,12 +126,14 @@ class Saver(BaseCheckpointSaver[int]):
         limit: int | None = None,
     ) -> AsyncIterator[CheckpointTuple]:
         wanted, below = _Wanted(filter, limit), None
-        while wanted.more and (page := await self.store.aperform(self._page(config, before, below))):
+        while wanted.more and (page := await self.store.aperform(self._page(config, before, below, wanted.page))):
             for found in wanted.of(page):
                 yield found
             below = page[-1].seq
 
-    def _page(self, config: RunnableConfig | None, before: RunnableConfig | None, below: int | None) -> Page:
+    def _page(
+        self, config: RunnableConfig | None, before: RunnableConfig | None, below: int | None, limit: int
+    ) -> Page:
         conf = config["configurable"] if config else {}
         return self.store.list_checkpoints(
             self.scope,
@@ -140,7 +142,7 @@ class Saver(BaseCheckpointSaver[int]):
             checkpoint_id=conf.get("checkpoint_id") or None,
             before=before["configurable"].get("checkpoint_id") if before else None,
             below_seq=below,
-            limit=PAGE_MAX,
+            limit=limit,
         )
 
     def get_delta_channel_history(
@@ -312,6 +314,11 @@ class _Wanted:
     @property
     def more(self) -> bool:
         return self._left is None or self._left > 0
+
+    @property
+    def page(self) -> int:
+        """How many to ask for next."""
+        return PAGE_MAX if self._filter or self._left is None else min(PAGE_MAX, self._left)
 
     def of(self, page: Sequence[StoredCheckpoint]) -> Iterator[CheckpointTuple]:
         for stored in page:

@@ -675,35 +675,38 @@ class Play:
             hand.live[name, point.ns] = point.name, found.checkpoint["channel_values"]
 
     def scribble(self) -> None:
-        """Whoever has loaded a state changes it for itself, a field or member of an element, and loads it again."""
+        """Whoever has loaded a state changes it for itself, and loads it again."""
         name, thread = self.thread()
         hand, lease = self.writer(name)
         point = self.point(thread)
         if point is None:
             return
         self.say(name, point.name, "lease", lease and lease.run_id)
+        within = self.chance.random() < 0.7
+        if within:  # an object that the program has put may be a part of another one, and a change of that too deep
+            hand.desk.store.memories.drop(("", name))
         for _ in range(2):
             values = self.read(hand, name, point, lease).checkpoint["channel_values"]
             for channel, value in values.items():
                 inner = getattr(value, "value", value)
                 if channel not in ("mess", "fair") and isinstance(inner, list | dict) and inner:
-                    self.scribble_on(inner)
+                    self.scribble_on(inner, within)
         for each in self.hands:
             each.live.clear()
         self.read(hand, name, point, lease)
 
-    def scribble_on(self, value: list[Any] | dict[Any, Any]) -> None:
-        """On the value itself; and on what is in it, where that is stored by itself."""
+    def scribble_on(self, value: list[Any] | dict[Any, Any], within: bool) -> None:
+        """On a field or member of what is in it, where that is stored by itself, and on the value itself."""
         members = [*value.values()] if isinstance(value, dict) else value
-        small = len(self.bytes_of(value)) < 600 if isinstance(value, dict) else not _is_long(members)
-        for member in [] if small else members:
+        parts = _is_long(members) if isinstance(value, list) else len(self.bytes_of(value)) > 600
+        for member in members if within and parts else []:
             if isinstance(member, HumanMessage | AIMessage):
                 member.content = "scribbled"
             elif isinstance(member, dict) and member:
                 member[next(iter(member))] = self.chance.choice([1, True, "scribbled"])
             elif isinstance(member, list):
                 member.append("scribbled")
-        if small or self.chance.random() < 0.3:
+        if not within or self.chance.random() < 0.3:
             value.clear()
 
     def replay(self) -> None:

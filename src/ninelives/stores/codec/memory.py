@@ -202,6 +202,8 @@ class Memory:
     walks: dict[str, Walk] = field(default_factory=dict)
     tips: dict[str, tuple[str, int]] = field(default_factory=dict)
     """Of each namespace, the checkpoint that was put last: its id and number."""
+    knows_all: bool = False
+    """Of the newest checkpoint, the digests of all items; a run's loading takes those of the newest ones only."""
     early: bool = False
     """Writes were stored whose checkpoint was not there."""
     claimed: bool = False
@@ -217,14 +219,6 @@ class Memory:
         self.by_number[held.number] = held
         if held.digest is not None:
             self.numbers[held.digest] = held.number
-
-    def begin_reading(self, *, claimed: bool) -> None:
-        """Others than a run get objects of their own each time: those of the last time are of no more use."""
-        self.claimed = claimed
-        if not claimed:
-            self.by_id.clear()
-            self.by_number.clear()
-            self.heads.clear()
 
     def forget(self, held: Held) -> None:
         """The object does not stand for its item any more; the item is still there."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeAlias, TypeVar
@@ -57,10 +58,13 @@ class Contents:
         """What was built now: the object, and its frame."""
 
     def frame(self, number: int) -> bytes:
-        if number in self.entries or number not in self.shared:
+        held = self.shared.get(number)
+        if held is not None and held.raw:
+            frame: bytes = held.value
+            return frame
+        if number in self.entries or held is None:
             return content(number, self.entries)
-        held = self.shared[number]
-        return held.value if held.raw else codec.encode(held.value, self._acts.types, quiet=True)
+        return codec.encode(held.value, self._acts.types, quiet=True)
 
     def take(self, number: int, used: set[int], path: str) -> Any:
         if number not in used:
@@ -182,13 +186,17 @@ class ContentActs(Procedures):
         far = {node.far for node in read if node.far is not None}
         found = Contents(self, memory.usable([*far]) if memory and far else {})
         yield from self.fetch(thread_no, found, far - found.shared.keys())
-        numbers = [*dict.fromkeys(number for node in read for number in _items(node, found))]
-        shared = memory.usable([*numbers, *far]) if memory else {}
+        whole_nodes = [node if node.far is None else node.after(read_node(found.frame(node.far))) for node in read]
+        named = Counter(node.numbers[0] for node in whole_nodes if node.form is Form.DICT)
+        counts = Counter(number for node in whole_nodes for number in node.numbers)
+        shared = memory.usable([*counts, *far]) if memory else {}
         whole = Contents(self, shared)
         whole.entries = found.entries
         if memory:
-            whole.known_names = {number: memory.names[number] for number in numbers if number in memory.names}
-        yield from self.fetch(thread_no, whole, {*numbers} - shared.keys() - whole.known_names.keys())
+            whole.known_names = {number: memory.names[number] for number in named if number in memory.names}
+        names_only = {number for number in whole.known_names if counts[number] == named[number]}
+        twice = {number for number, count in counts.items() if count > 1}
+        yield from self.fetch(thread_no, whole, ({*counts} - shared.keys() - names_only) | (twice - names_only))
         return whole
 
     def fetch(self, thread_no: int, found: Contents, numbers: set[int]) -> Steps[None]:

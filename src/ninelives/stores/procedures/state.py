@@ -103,7 +103,7 @@ class StateActs(ContentActs):
         amends: bool,
     ) -> Steps[list[str]]:
         row = yield from self._writable(scope, thread_id, lease)
-        memory = yield from self._recall(key, row, put.ns)
+        memory = yield from self._recall(key, row, put.ns, lease)
         if lease and drafted_with is not None and memory is not drafted_with:
             drafts = _under(memory, draft)
         changed = [path for each in drafts.values() for path in each.changed]
@@ -226,7 +226,7 @@ class StateActs(ContentActs):
         questions: Sequence[tuple[str, bytes]],
     ) -> Steps[None]:
         row = yield from self._writable(scope, thread_id, lease)
-        memory = yield from self._recall(key, row, put.ns)
+        memory = yield from self._recall(key, row, put.ns, lease)
         if lease and drafted_with is not None and memory is not drafted_with:
             drafts = _under(memory, draft)
         intake = Intake(row["item_next"], memory, self.frames, bases=memory is drafted_with)
@@ -239,6 +239,10 @@ class StateActs(ContentActs):
             stored = [each for each in stored if each.run_no == own]
         new = yield from self._new_entries(row["thread_no"], thread_id, put, stored, computed, intake)
         taken = {*put.withdraw, *(idx for idx, _, _ in computed if idx < 0)}
+        if memory.tips.get(put.ns, ("", 0))[1] != place["place"]:
+            memory.walks.pop(put.ns, None)
+        if not lease and not intake.entries:
+            intake.skip()  # a run that remembers the thread must see that it was written to
         if new or intake.entries or taken:
             yield from self.add_items(row, intake)
             yield from self._set_writes(place, put, stored, new, taken, own)
@@ -335,9 +339,10 @@ class StateActs(ContentActs):
         yield from self.fetch(thread_no, found, {node.far for node in map(read_node, nodes) if node.far is not None})
         before, now = map(found.node, nodes)
         shapes = [(node.form, node.wrapper, node.frame, len(node.numbers)) for node in (before, now)]
-        if shapes[0] != shapes[1]:
-            return False
         yield from self.fetch(thread_no, found, {*before.numbers, *now.numbers})
+        if shapes[0] != shapes[1]:  # what is remembered decides how a value is taken apart
+            values = [found.join(node, set(), "") for node in nodes]
+            return codec.encode(values[0], self.types) == codec.encode(values[1], self.types)
         return all(found.frame(a) == found.frame(b) for a, b in zip(before.numbers, now.numbers, strict=True))
 
     def _writable(self, scope: Scope, thread_id: str, lease: Lease | None) -> Steps[Row]:
@@ -361,19 +366,22 @@ class StateActs(ContentActs):
         yield from must_be_free(row)
         return (yield Query("counters", {"thread_no": row["thread_no"]}))[0]
 
-    def _recall(self, key: ThreadKey, row: Row, ns: str) -> Steps[Memory]:
-        """What this process remembers of the thread, or what can be told of its newest checkpoint's content."""
+    def _recall(self, key: ThreadKey, row: Row, ns: str, lease: Lease | None) -> Steps[Memory]:
+        """
+        What this process remembers of the thread, or what can be told of its newest checkpoint's content. A run knows
+        its objects; a saver used alone finds all that is stored by its digest, so it must know all of those.
+        """
         memory = self.current(key, row)
-        if memory is None:
-            memory = Memory((row["item_next"], row["items_by"]))
+        if memory is None or not (lease or memory.knows_all):
+            memory = memory or Memory((row["item_next"], row["items_by"]))
             if row["item_next"] > 1:
-                place = {"thread_no": row["thread_no"], "ns": ns}
-                rows = yield Query("newest_checkpoint", place)
+                rows = yield Query("newest_checkpoint", {"thread_no": row["thread_no"], "ns": ns})
                 bodies = [self._body(each) for each in rows]
                 writes = yield from self._writes_of(row["thread_no"], rows)
                 nodes = [node for body in bodies for node in body.nodes.values()]
                 nodes += [node for write in writes for _, _, node in write.entries]
                 yield from self.learn_digests(memory, row["thread_no"], nodes)
+            memory.knows_all = True
             self.memories.put(key, memory)
         return memory
 
@@ -408,12 +416,12 @@ class StateActs(ContentActs):
 
     def _memory_to_read(self, key: ThreadKey, thread_no: int, lease: Lease | None) -> Steps[Memory | None]:
         """
-        What to compare what is read with, and to add it to. Objects are given out again only to a run: all others may
-        do with theirs as they like.
+        What a run's reading is compared with, and added to. Nothing is remembered for anybody else: who reads without
+        running gets objects of its own, and may do with them as it likes.
         """
-        memory = self.memories.get(key)
-        if lease is None and memory is not None and memory.claimed:
+        if lease is None:
             return None
+        memory = self.memories.get(key)
         row = (yield Query("counters", {"thread_no": thread_no}))[0]
         stamp = (row["item_next"], row["items_by"])
         if memory is None or memory.stamp != stamp:
@@ -421,8 +429,7 @@ class StateActs(ContentActs):
                 return None  # an act of ours has gone ahead of what this one sees
             memory = Memory(stamp)
             self.memories.put(key, memory)
-        with memory.lock:
-            memory.begin_reading(claimed=lease is not None)
+        memory.claimed, memory.knows_all = True, False
         return memory
 
     @glancing

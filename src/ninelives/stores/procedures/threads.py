@@ -61,8 +61,8 @@ class ThreadActs(Procedures):
         copy = yield from thread_row(scope, target)
         copy = copy or (yield from add_thread(scope, target, origin["graph"], parent=origin["thread_no"]))
         yield from must_be_free(copy)
-        if (yield Query("any_checkpoint", {"thread_no": copy["thread_no"]})):
-            raise DivergentStateError(target, "it has checkpoints of its own, which a copy would mix with others")
+        if (yield Query("any_content", {"thread_no": copy["thread_no"]})):
+            raise DivergentStateError(target, "it has content of its own, which a copy would mix with others")
         yield from reopened(copy)
         shift = (yield Query("counters", {"thread_no": copy["thread_no"]}))[0]["event_next"]
         for name in ("pack", "checkpoint", "write", "head", "counters"):

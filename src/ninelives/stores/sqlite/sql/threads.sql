@@ -43,8 +43,11 @@ update thread set graph = :graph where thread_no = :thread_no and graph = '';
 -- name: set_thread_state
 update thread set state = :state, updated_at = now_s() where thread_no = :thread_no;
 
--- name: any_checkpoint
-select 1 as ok from checkpoint where thread_no = :thread_no limit 1;
+-- name: any_content
+select 1 as ok from checkpoint where thread_no = :thread_no
+ union all
+select 1 from pack where pack_no between :thread_no << 32 and :thread_no << 32 | 0xffffffff
+ limit 1;
 
 -- name: erase_checkpoint
 delete from checkpoint where thread_no = :thread_no;
