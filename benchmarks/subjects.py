@@ -30,7 +30,7 @@ import ninelives.stores.sqlite  # opening a store would import it, and importing
 from benchmarks.nosaver import NoSaver
 from benchmarks.spec import Saver
 from ninelives.config import Settings
-from ninelives.saver import Saver as OurSaver
+from ninelives.runner import RunSaver
 
 Graph: TypeAlias = Pregel[Any, Any, Any, Any]
 Builder: TypeAlias = StateGraph[Any, Any, Any, Any]
@@ -70,7 +70,7 @@ class Subject:
     def timed_puts(self) -> Iterator[list[float]]:
         """The seconds that each `put` takes meanwhile, as LangGraph waits for it."""
         took: list[float] = []
-        originals = {name: vars(self.saver_class)[name] for name in ("put", "aput")}
+        originals = {name: own for name in ("put", "aput") if (own := vars(self.saver_class).get(name))}
         for name, original in originals.items():
             setattr(self.saver_class, name, _timed(original, took))
         try:
@@ -155,7 +155,7 @@ SUBJECTS: dict[Saver, Subject] = {
     "stock": Subject(SqliteSaver, _open_stock),
     "stock-zstd": Subject(SqliteSaver, functools.partial(_open_stock, serializer=ZstdSerializer())),
     "stock-async": Subject(AsyncSqliteSaver, _open_stock_async),
-    "ninelives": Subject(OurSaver, _open_ours),
+    "ninelives": Subject(RunSaver, _open_ours),
 }
 
 

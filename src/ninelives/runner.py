@@ -56,7 +56,7 @@ EXPECTED_MAX = 256
 """So many checkpoints a saver remembers that it gave, and whose history it was not asked for yet."""
 EFFECT_UNKNOWN = "effect_unknown"
 """Cause of a run that stopped because nobody knows whether an act of it happened."""
-CHECK_LASTS_S = 0.02
+CHECK_LASTS_S = 0.001
 """A check of the lease is not made again within this time for the same call: far below any lease."""
 QUIET_S = 60.0
 """So long a run that was stopped is quiet about a call of its own that has not ended."""

@@ -2,7 +2,7 @@
 Opening a store to look into it.
 
 Looking changes nothing: a file that is not there is not made, and a process that has died since it was last heard of is
-seen to be dead without that being written down.
+seen to be dead without that being written down. The few commands that do change something ask the store for it.
 """
 
 from __future__ import annotations

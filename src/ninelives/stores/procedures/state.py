@@ -202,8 +202,10 @@ class StateActs(ContentActs):
         key = _key(scope, thread_id, lease)
 
         def draft(memory: Memory | None) -> Drafts:
-            drafter, where = self.drafter(memory, put.ns, lease), f"writes of task {put.task_id}, number "
-            return {idx: drafter.draft(channel, value, f"{where}{idx}") for idx, channel, value in put.writes}
+            drafter = self.drafter(memory, put.ns, lease)
+            return {
+                idx: drafter.draft(channel, value, f"channel_values.{channel}") for idx, channel, value in put.writes
+            }
 
         questions = [(interrupt_id, self.encode(payload)) for interrupt_id, payload in put.questions]
         memory = self.memories.get(key)

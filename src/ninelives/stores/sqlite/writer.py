@@ -5,6 +5,8 @@ Acts run in the order in which they were handed over. Those that wait together s
 savepoint of its own, so that one that is refused takes back only itself; they are acknowledged when the commit has
 returned. On a disk where a commit costs a fsync, that is the difference between one fsync per act and one per crowd.
 
+What is no transaction is done `between` two of them, by whoever asks for it.
+
 Whatever happens, every act that was handed over gets an answer, and the thread lives to take the next one.
 """
 
