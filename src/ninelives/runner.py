@@ -56,8 +56,6 @@ EXPECTED_MAX = 256
 """So many checkpoints a saver remembers that it gave, and whose history it was not asked for yet."""
 EFFECT_UNKNOWN = "effect_unknown"
 """Cause of a run that stopped because nobody knows whether an act of it happened."""
-CHECK_LASTS_S = 0.001
-"""A check of the lease is not made again within this time for the same call: far below any lease."""
 QUIET_S = 60.0
 """So long a run that was stopped is quiet about a call of its own that has not ended."""
 
@@ -119,8 +117,7 @@ class Drive:
         self.spent = Spent()
         self.waiting: list[Interrupt] = []
         self.input: Any = None
-        self._checked_at = -CHECK_LASTS_S
-        self.journal = Journal(self.store, claim.lease, check=self._check_again)
+        self.journal = Journal(self.store, claim.lease, check=self._check)
         config, limit = _langgraph.take_max_concurrency(config)
         self.supersteps = _langgraph.Supersteps(max_concurrency=limit)
         self.saver = RunSaver(
@@ -303,16 +300,9 @@ class Drive:
         by_model = {model: (1, tokens_in, tokens_out)} if model else {}
         self.spent.add(Usage(model_calls=1, tokens_in=tokens_in, tokens_out=tokens_out, by_model=by_model))
 
-    def _check_again(self) -> None:
-        """For a call that has waited for its thread; one that has not was asked a moment ago."""
-        if time.monotonic() - self._checked_at > CHECK_LASTS_S:
-            self._check()
-
     def _check(self) -> None:
         try:
-            asked = time.monotonic()
             self.claim.check()
-            self._checked_at = asked
         except NineLivesError as error:
             raise self.journal.stop(error) from error
 

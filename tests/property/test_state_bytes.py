@@ -895,9 +895,8 @@ class Play:
             if name == "mess" and point.loose is not None:
                 assert len(values[name]) == len(point.loose), where
                 for element, versions in zip(values[name], point.loose, strict=True):
-                    if shared:
-                        self.seen.setdefault(id(element), (element, versions))
-                    assert self.bytes_of(element) in versions, f"{where}: {element}"
+                    assert shared or self.bytes_of(element) in versions, f"{where}: {element}"
+                    self.versions(element).update(versions)
             elif not (shared and name == "fair"):
                 assert self.bytes_of(values[name]) == due, f"{where} {name} is {str(values[name])[:500]}"
         writes = [(task, channel, self.bytes_of(value)) for task, channel, value in found.writes]

@@ -23,8 +23,8 @@ from langgraph.types import Overwrite
 from clocks import HandClock
 from contract.desk import Desk
 from contract.faults import Breaker, BrokenError, PulledError
-from ninelives.errors import DivergentStateError, UnknownTypeError
-from ninelives.model import ONE_USER, Lease
+from ninelives.errors import DivergentStateError, FidelityError, UnknownTypeError
+from ninelives.model import ONE_USER, Lease, RunSpec
 from ninelives.stores import open_store
 from ninelives.stores.codec import encode
 from ninelives.stores.codec.packs import CHAIN_MAX
@@ -714,7 +714,7 @@ def test_an_act_that_is_refused_leaves_nothing_behind_in_memory(bench: Bench) ->
 
 
 @pytest.mark.parametrize("same", [True, False], ids=["the same", "another"])
-@pytest.mark.parametrize("kind", ["new", "new and old", "old and new", "old", "text", "files", "many"])
+@pytest.mark.parametrize("kind", ["new", "new and old", "old and new", "old", "text", "files", "tiny", "small", "many"])
 @pytest.mark.parametrize("who", ["itself", "another process"])
 def test_a_task_that_is_recorded_again(file: Bench, kind: str, same: bool, who: str) -> None:
     """The same result is fine and another one is refused, whatever is in the store of either already."""
@@ -730,6 +730,8 @@ def test_a_task_that_is_recorded_again(file: Bench, kind: str, same: bool, who: 
             "old": copy.deepcopy(old) if end == "one" else copy.deepcopy(old[::-1]),
             "text": before + end,
             "files": {"a": before + end, "b": "x" * 600},
+            "tiny": {"a": end, "b": [1]},
+            "small": {"a": end * 100, "b": [1]},
             "many": [note(n) for n in random.Random(1).sample(range(300), 300)] + [new],
         }[kind]
 
@@ -749,6 +751,72 @@ def test_a_task_that_is_recorded_again(file: Bench, kind: str, same: bool, who: 
 
     found = file.another().get("c0").writes
     assert file.bytes_of([value for _, _, value in found]) == file.bytes_of([results("one")] * 3)
+
+
+@pytest.mark.parametrize("how", ["broken", "refused", "never done", "waiting"])
+@pytest.mark.parametrize("by", ["itself", "a run", "a run that loads"])
+def test_a_change_is_seen_though_an_act_before_was_not_stored(bench: Bench, how: str, by: str) -> None:
+    """What a draft has found changed in place is found again by the next one."""
+    lease = bench.start() if by != "itself" else None
+    values = {"notes": [note([n]) for n in range(3)], "files": {"a": note([1]), "b": note([2]), "pad": "x" * 600}}
+    bench.put(values, lease)
+    values = bench.read(lease) if by == "a run that loads" else values
+    for n in range(3):
+        for each in (values["notes"][n], values["files"]["a"]):
+            each["note"].append(n)
+        parent = "c0" if how == "refused" and n else f"c{n}"
+        act = bench.desk.putting(lease, f"lost {n}", parent, values=values)
+        if how == "waiting":
+            bench.due[f"lost {n}"] = bench.bytes_of(values)
+            waiting = bench.store.submit(act)
+            values["notes"][n]["note"].append("more")
+            bench.due[f"c{n + 1}"] = bench.bytes_of(values)
+            bench.desk.put(lease, f"c{n + 1}", f"lost {n}", values=values)
+            waiting.result(10)
+        else:
+            bench.store.fault = Breaker("put_checkpoint", 3, BrokenError) if how == "broken" or not n else None
+            if how != "never done":
+                with pytest.raises(BrokenError if bench.store.fault else DivergentStateError):
+                    bench.desk.do(act)
+            bench.store.fault = None
+            bench.put(values, lease)
+        bench.check()
+
+
+def test_a_strict_store_goes_on_refusing(file: Bench) -> None:
+    """What was changed in place is refused under a claim, with its path, as often as it comes; a new object is not."""
+    assert isinstance(file.store, SqliteStore)
+    file.store.be_strict()
+    lease, notes = file.start(), [note([n]) for n in range(20)]
+    file.put({"notes": notes}, lease)
+    notes[3]["note"].append("deep inside")
+
+    for _ in range(3):
+        with pytest.raises(FidelityError, match=r"notes\[3\]"):
+            file.desk.put(lease, "c1", "c0", values={"notes": notes})
+    file.put({"notes": [*notes[:3], copy.deepcopy(notes[3]), *notes[4:]]}, lease)
+
+    file.check()
+
+
+def test_what_is_found_at_the_end_of_a_run_is_stored_with_the_next_checkpoint(file: Bench) -> None:
+    """However deep it was changed, in whatever channel the object is; and nothing is found a second time."""
+    lease, notes = file.start(), [note([n]) for n in range(20)]
+    files = {"a.txt": {"lines": text(3000).split("\n")}, "b.txt": "x" * 600}
+    values = {"notes": notes, "more": notes[2:5], "files": files}
+    file.put(values, lease)
+    assert file.store.changed_in_place(lease) == []
+    notes[3]["note"].append("deep inside")
+    files["a.txt"]["lines"][3] = "another line"
+
+    found = file.store.changed_in_place(lease)
+
+    assert {"notes[3]", "files.a.txt"} <= {*found} <= {"notes[3]", "more[1]", "files.a.txt"}
+    file.put(values, lease)
+    assert file.store.changed_in_place(lease) == []
+    file.check()
+    file.must_read(lease)
+    file.must_read(lease, "c0")
 
 
 # -- whose memory is true ----------------------------------------------------------------------------------------------
@@ -809,6 +877,32 @@ def test_a_thread_that_was_copied_twice(file: Bench, value: Any, who: str, read:
     file.check()
 
 
+@pytest.mark.parametrize("before", ["a request", "an early write"])
+def test_a_copy_to_a_thread_that_has_content_but_no_checkpoint(file: Bench, before: str) -> None:
+    """It is refused, or all of it reads; numbers of items never collide."""
+    desk = file.desk
+    desk.put(None, "c0", thread_id="s", values={"n": [note("of the source")]})
+    file.due["c0"] = file.bytes_of({"n": [note("of the source")]})
+    if before == "a request":
+        desk.finish(desk.start(desk.worker(), spec=RunSpec(input=[note("asked")])))
+    else:
+        desk.write(None, "c1", "k", ("n", [note("early")]))
+
+    try:
+        desk.do(file.store.copy_thread(ONE_USER, "s", "t"))
+    except DivergentStateError:
+        file.due.clear()
+        desk.put(None, "c0", values={})
+        file.due["c0"] = file.bytes_of({})
+    file.put({"n": [note("of the source"), note("early"), note("asked")]})
+
+    file.check()
+    if before == "a request":
+        assert file.another().do(file.store.get_run(ONE_USER, "r1")).spec.input == [note("asked")]
+    else:
+        assert file.another().get("c1").writes == [("k", "n", [note("early")])]
+
+
 def test_a_thread_that_was_deleted_begins_anew(bench: Bench) -> None:
     """Its objects stand for nothing any more."""
     values = {"notes": [note(1), note(2)], "files": {"a": text(2000), "b": "x" * 600}}
@@ -832,6 +926,23 @@ def test_what_pruning_forgets_is_stored_again(bench: Bench) -> None:
     bench.due["c2"] = bench.bytes_of({"notes": [one, other], "text": long})
 
     bench.check()
+
+
+def test_a_write_under_a_checkpoint_that_was_moved_on_from(file: Bench) -> None:
+    """What a run was told of its ancestors' writes is not taken for all that there will ever be."""
+    lease = file.start()
+    for n in range(5):
+        file.desk.put(lease, f"c{n}", f"c{n - 1}" if n else None, values={}, versions=["log"])
+        file.desk.write(lease, f"c{n}", f"k{n}", ("log", n))
+    act = file.store.delta_history(ONE_USER, "t", "", "c4", ["log"], lease)
+    assert [value for _, _, value in file.desk.do(act)["log"][0]] == [0, 1, 2, 3]
+    file.desk.write(lease, "c1", "late", ("log", "late"))
+    file.desk.put(lease, "fork", "c1", source="fork", values={}, versions=["log"])
+
+    for claim in (lease, None):
+        for name, due in (("fork", [0, 1, "late"]), ("c4", [0, 1, "late", 2, 3])):
+            act = file.store.delta_history(ONE_USER, "t", "", name, ["log"], claim)
+            assert [value for _, _, value in file.desk.do(act)["log"][0]] == due
 
 
 # -- chains of edits ---------------------------------------------------------------------------------------------------
@@ -920,6 +1031,19 @@ def test_a_file_that_becomes_larger_than_any_base(file: Bench) -> None:
     assert len(now) > 500_000
 
     file.check()
+
+
+def test_two_equal_files_that_rest_on_another(file: Bench) -> None:
+    """Both are built, though only one of them is at hand, and what they rest on is in another pack."""
+    lease, before, now = file.start(), text(9000), text(9000) + "more"
+    neighbour = note(1)
+    file.put({"files": {"a": {"content": before}, "pad": "x" * 600}}, lease)
+    values = {"a": {"content": now}, "b": {"content": now}, "pad": "x" * 600}
+    file.put({"files": values, "notes": [neighbour]}, lease)
+    scribble(neighbour)
+
+    file.must_read(lease)
+    file.must_read(lease)
 
 
 # -- bytes -------------------------------------------------------------------------------------------------------------
@@ -1090,7 +1214,13 @@ HANDED_OUT: dict[str, Callable[[], Values]] = {
         "n": [OrderedDict(a=1), defaultdict(int, a=1), Counter("aab"), deque("ab"), {1}, bytearray(9)]
     },
     "deltas": lambda: {"n": _DeltaSnapshot([note(1), note(2)])},
+    "names of files": lambda: {"n": _names(), "files": {name: name * 30 for name in _names()}},
+    "files and names": lambda: {"files": {name: name * 30 for name in _names()}, "n": _names()},
 }
+
+
+def _names() -> list[str]:
+    return [f"file_{n}.txt" for n in range(9)]
 
 
 @pytest.mark.parametrize("who", ["itself", "another process"])

@@ -313,7 +313,7 @@ def test_content_that_was_changed_behind_our_back_is_damage(path: Path, desk: De
         )
     conn.close()
 
-    with pytest.raises(StoreCorruptError, match="thread .t., checkpoint .c2.: .* The newest whole checkpoint is .c1."):
+    with pytest.raises(StoreCorruptError, match=r"thread .t., checkpoint .c2.: .* The newest whole checkpoint is .c1."):
         [desk.get(checkpoint_id) for checkpoint_id in ("c1", "c2")]
 
     with sqlite3.connect(path) as conn:

@@ -59,7 +59,8 @@ class Draft:
     One value, drafted.
 
     Attributes:
-        pieces: what it is made of, but for the first `kept` of `head`.
+        head: the list that this one continues, unchanged.
+        pieces: what it is made of; of a list that continues another, what was added.
         keys: of a dict, the item that lists its keys.
         far: the item that was its node before, as far as that was one.
     """
@@ -154,19 +155,16 @@ class Drafter:
     # -- a list: an item per element --------------------------------------------------------------------------------
 
     def _list(self, place: Place, values: list[Any], path: str) -> Draft:
-        before: ListHead | None = self._head(place, ListHead)
+        before: ListHead | None = None if self.alone else self._head(place, ListHead)
         draft = Draft(Form.LIST, value=values, far=before.far if before else None)
         newest = max(0, len(values) - ENCODED_AGAIN) if self.trusting else 0
-        same = same_beginning(before.values, values) if before and not self.alone else 0
+        same = same_beginning(before.values, values) if before else 0
         changed = [i for i in range(min(newest, same), same) if self._is_changed(values[i])]
         draft.changed = [f"{path}[{i}]" for i in changed]
-        stored: set[int] = set()
-        if self.alone:
-            pass
-        elif before and same == len(before.values) and not changed and before.looks_same(SEEN_EACH_TIME):
+        grew = before is not None and same == len(before.values)
+        if before and grew and not changed and before.looks_same(SEEN_EACH_TIME):
             draft.head = before
-        elif before:
-            stored = {*map(id, before.values)}
+        stored = {*map(id, before.values)} if before and not draft.head else set()
         for i in range(len(before.values) if before and draft.head else 0, len(values)):
             piece, was_changed = self._element(values[i], f"{path}[{i}]", trusted=i < newest)
             draft.pieces.append(piece)
