@@ -599,9 +599,14 @@ def test_a_delta_thread_can_be_started_over_and_abandoned(tmp_path: Path, point:
         agent = chat(home)
         out = agent.invoke({"messages": [HumanMessage("new")]}, thread="t", on_unfinished=choice)
 
-        first = ["hi 1", "to hi 1"]
-        taken_in = choice == "abandon" and point[0] != "start_run" and point[2] == "after"  # all in one commit
-        assert spoken(out) == [*first, *(["hi 2"] if taken_in else []), "new", "to new"]
+        first, new = ["hi 1", "to hi 1"], ["new", "to new"]
+        noted, taken_in = [*first, *new], [*first, "hi 2", *new]
+        # What is on its way when the input is committed may be part of the same commit.
+        committed = choice == "abandon" and point[0] != "start_run" and point[2] == "after"
+        expected = (
+            [taken_in] if committed and point == DELTA_POINTS[-1] else [noted, taken_in] if committed else [noted]
+        )
+        assert spoken(out) in expected
         assert spoken(agent.get_state(config()).values) == spoken(out)
         assert spoken(agent.invoke({"messages": [HumanMessage("on")]}, thread="t")) == [*spoken(out), "on", "to on"]
 

@@ -176,7 +176,10 @@ def test_two_processes_answer_at_once(tmp_path: Path) -> None:
     """Two processes answer one question at the same moment: one decision, one continuing run, one act."""
     live(life_that_asks, tmp_path)
     gates = [Gate(tmp_path, f"gate {i}") for i in range(2)]
+    here = [Gate(tmp_path, f"here {i}") for i in range(2)]
     lives = [begin(life_of_one_answer, tmp_path, i) for i in range(2)]
+    for gate in here:  # both have read the question
+        gate.wait()
     for gate in gates:
         gate.open()
 
@@ -192,6 +195,7 @@ def test_two_processes_answer_at_once(tmp_path: Path) -> None:
 def life_of_one_answer(folder: str, number: int) -> str:
     with home_in(folder) as home:
         agent, asked = build(home), home.questions()[0].interrupt_id
+        Gate(folder, f"here {number}").open()
         Gate(folder, f"gate {number}").wait()
         try:
             agent.invoke(Command(resume={asked: number}), thread="t")

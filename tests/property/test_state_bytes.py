@@ -309,7 +309,7 @@ def _is_long(values: list[Any]) -> bool:
     return any(type(end) not in (type(None), bool, int, float, str) or len(str(end)) >= 64 for end in ends)
 
 
-# -- playing -------------------------------------------------------------------------------------------------------------
+# -- playing ---------------------------------------------------------------------------------------------------------
 
 
 @dataclass
@@ -595,7 +595,8 @@ class Play:
         chance, writes = self.chance, list[tuple[int, str, Any]]()
         for idx in range(chance.randrange(1, 4)):
             kinds: list[Any] = [
-                [self.author.element()], [*messages[:2], self.author.element()], [self.author.element(), *messages[-2:]],
+                [self.author.element()], [*messages[:2], self.author.element()],
+                [self.author.element(), *messages[-2:]],
                 self.author.named(files), copy.deepcopy(messages), self.author.odd(), Overwrite([*messages]),
                 self.author.file(values.get("text")), [],
             ]  # fmt: skip
@@ -727,7 +728,7 @@ class Play:
         assert expected is not None
         assert ([self.bytes_of(value) for _, _, value in writes], [*map(self.bytes_of, seed)]) == expected
 
-    # -- runs ------------------------------------------------------------------------------------------------------------
+    # -- runs --------------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
         name, thread = self.thread()
@@ -788,7 +789,7 @@ class Play:
         done, _ = self.do(hand, act, LeaseLostError)
         assert not done
 
-    # -- keeping house ---------------------------------------------------------------------------------------------------
+    # -- keeping house -----------------------------------------------------------------------------------------------
 
     def prune(self) -> None:
         name, thread = self.thread()

@@ -161,6 +161,8 @@ class Drafter:
         same = same_beginning(before.values, values) if before else 0
         changed = [i for i in range(min(newest, same), same) if self._is_changed(values[i])]
         draft.changed = [f"{path}[{i}]" for i in changed]
+        if before and changed and self.memory:
+            self.memory.heads[place] = before._replace(lent=False)
         grew = before is not None and same == len(before.values)
         if before and grew and not changed and before.looks_same(SEEN_EACH_TIME):
             draft.head = before
@@ -169,7 +171,7 @@ class Drafter:
             piece, was_changed = self._element(values[i], f"{path}[{i}]", trusted=i < newest)
             draft.pieces.append(piece)
             # What was only written by a task so far belongs to the reducer, which may well stamp an id on it.
-            if was_changed and id(values[i]) in stored:
+            if was_changed and id(values[i]) in stored and i not in changed:
                 draft.changed.append(f"{path}[{i}]")
         return draft
 
@@ -188,7 +190,6 @@ class Drafter:
             return self._new(value, encode(value, self.types, path=path)), False
         if held.live is None or (trusted and held.intact) or not self._differs(held):
             return held.number, False
-        memory.forget(held)
         return self._new(value, encode(value, self.types, path=path)), True
 
     # -- a dict: an item per entry ------------------------------------------------------------------------------------
@@ -225,8 +226,7 @@ class Drafter:
             frame = encode(value, self.types, path=path)
             if self.frames.digest(frame) == before.digest:
                 return before.number
-            if self.memory is not None:
-                self.memory.forget(before)
+            before.lent = False
             draft.changed.append(path)
             return self._new(value, frame)
         if (known := self._known(value)) is not None:
@@ -235,7 +235,7 @@ class Drafter:
 
 
 def is_changed(held: Held, memory: Memory, types: TypeRegistry, frames: Frames) -> bool:
-    """Whether an object would not make the bytes any more that its item has; then it does not stand for it either."""
+    """Whether an object would not make the bytes any more that its item has; then it is not given out for it either."""
     if held.live is None:
         return False
     digest = frames.digest(encode(held.value, types, quiet=True))
@@ -245,7 +245,7 @@ def is_changed(held: Held, memory: Memory, types: TypeRegistry, frames: Frames) 
         held.digest = digest
     if digest == held.digest:
         return False
-    memory.forget(held)
+    held.lent = False  # still held: what was drafted may not be stored, and is to be found changed again then
     return True
 
 
@@ -255,6 +255,7 @@ def changed_in_place(memory: Memory, types: TypeRegistry, frames: Frames, bytes_
     with memory.lock:
         for place, step, held in [*memory.suspects(bytes_max)]:
             if is_changed(held, memory, types, frames):
+                memory.forget(held)
                 memory.heads.pop(place, None)
                 paths.append(f"{place[1]}{step}")
     return paths

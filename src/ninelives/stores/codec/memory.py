@@ -215,6 +215,9 @@ class Memory:
     def hold(self, held: Held) -> None:
         """Several objects may stand for one item; the last one is given out."""
         held.lent = self.claimed
+        former = self.by_id.get(id(held.value))
+        if former is not None and former.number != held.number and self.by_number.get(former.number) is former:
+            del self.by_number[former.number]
         self.by_id[id(held.value)] = held
         self.by_number[held.number] = held
         if held.digest is not None:
