@@ -108,7 +108,7 @@ class Desk:
         metadata: Mapping[str, Any] | None = None,
         versions: Sequence[str] = (),
         usage: Usage = NO_USAGE,
-    ) -> Act[None]:
+    ) -> Act[list[str]]:
         values = {"n": checkpoint_id} if values is None else values
         checkpoint = {
             "v": 4,

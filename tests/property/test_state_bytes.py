@@ -685,6 +685,7 @@ class Play:
         self.say(name, point.name, "lease", lease and lease.run_id)
         within = self.chance.random() < 0.7
         if within:  # an object that the program has put may be a part of another one, and a change of that too deep
+            assert isinstance(hand.desk.store, SqliteStore)
             hand.desk.store.memories.drop(("", name))
         for _ in range(2):
             values = self.read(hand, name, point, lease).checkpoint["channel_values"]

@@ -1243,8 +1243,8 @@ def test_what_a_run_scribbles_on_is_not_taken_for_the_stored_value(file: Bench, 
     inner: Any = getattr(values["n"], "value", values["n"])
     for place in [*inner] if isinstance(inner, dict) else range(len(inner)):
         for name_ in (None, "c0"):
-            given = file.must_read(lease, name_, desk)["n"]
-            given = getattr(given, "value", given)
+            read = file.must_read(lease, name_, desk)["n"]
+            given: Any = getattr(read, "value", read)
             scribble(given if type(given[place]) in _LEAVES else given[place])
             file.must_read(lease, name_, desk)
     if desk is file.desk:
