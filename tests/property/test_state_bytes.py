@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import os
 import random
+from base64 import b64encode
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -23,8 +24,9 @@ from langgraph.types import Overwrite
 
 from clocks import HandClock
 from contract.desk import Desk
-from contract.faults import Breaker, BrokenError, PulledError
+from contract.faults import Breaker, BrokenError, Gate, PulledError
 from ninelives import _langgraph
+from ninelives.config import KEYS_VARIABLE
 from ninelives.errors import (
     DivergentStateError,
     FidelityError,
@@ -528,8 +530,8 @@ class Play:
             return
         parent, store = thread.head(""), hand.desk.store
         values = self.state(hand, lease, name, parent)
-        if self.chance.random() < 0.4:
-            store.fault = Once("put_checkpoint", self.chance.randrange(50), BrokenError)
+        breaks = Once("put_checkpoint", self.chance.randrange(50), BrokenError) if self.chance.random() < 0.4 else None
+        gate = Gate(store, breaks)
         waiting: list[tuple[Any, Callable[[], None]]] = []
         for _ in range(self.chance.randrange(2, 5)):
             point, values = self.next_point(values, lease, parent, "")
@@ -542,6 +544,7 @@ class Play:
             waiting.append((store.submit(write), self._then_has_written(thread, point, written)))
             parent = point
         hand.live.pop((name, ""), None)
+        gate.open()
         for future, then in waiting:
             failed = future.exception(20)
             assert failed is None or isinstance(failed, (BrokenError, DivergentStateError, *self.too_strict)), failed
@@ -665,6 +668,10 @@ class Play:
         found = hand.desk.do(hand.desk.store.get_checkpoint(ONE_USER, name, point.ns, which, claim))
         assert found is not None
         self.must_be(found, point, shared=claim is not None)
+        for element, versions in zip(
+            found.checkpoint["channel_values"].get("mess", []), point.loose or [], strict=False
+        ):
+            self.versions(element).update(versions)
         return found
 
     def load(self) -> None:
@@ -898,7 +905,6 @@ class Play:
                 assert len(values[name]) == len(point.loose), where
                 for element, versions in zip(values[name], point.loose, strict=True):
                     assert shared or self.bytes_of(element) in versions, f"{where}: {element}"
-                    self.versions(element).update(versions)
             elif not (shared and name == "fair"):
                 assert self.bytes_of(values[name]) == due, f"{where} {name} is {str(values[name])[:500]}"
         writes = [(task, channel, self.bytes_of(value)) for task, channel, value in found.writes]
@@ -961,9 +967,13 @@ def told(play: Play, seed: int) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("seed", range(SEED, SEED + ROUNDS))
-@pytest.mark.parametrize("how", ["two processes", "in memory", "trusting nothing"])
-def test_every_checkpoint_reads_as_it_was_stored(tmp_path: Path, clock: HandClock, seed: int, how: str) -> None:
+@pytest.mark.parametrize("how", ["two processes", "in memory", "encrypted", "trusting nothing"])
+def test_every_checkpoint_reads_as_it_was_stored(
+    tmp_path: Path, clock: HandClock, monkeypatch: pytest.MonkeyPatch, seed: int, how: str
+) -> None:
     """Whoever writes, forks, prunes, copies, deletes, breaks or comes late in between, and whoever reads it."""
+    if how == "encrypted":
+        monkeypatch.setenv(KEYS_VARIABLE, f"k1:{b64encode(bytes(32)).decode()}")
     url = "memory://" if how == "in memory" else f"sqlite:///{tmp_path}/s.db"
     play = Play(seed, [url] if how == "in memory" else [url, url], clock, ruins=how == "trusting nothing")
     with told(play, seed):

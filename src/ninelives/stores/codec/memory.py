@@ -317,6 +317,8 @@ class Memory:
             self.by_id = {key: held for key, held in self.by_id.items() if held.number in used}
             self.by_number = {number: held for number, held in self.by_number.items() if number in used}
             self.numbers = {digest: number for digest, number in self.numbers.items() if number in used}
+            self.rests = {number: bases for number, bases in self.rests.items() if number in used}
+            self.names = {number: names for number, names in self.names.items() if number in used}
 
 
 def _numbers_of(head: Head) -> Iterable[int]:
