@@ -631,15 +631,14 @@ def test_changed_in_place_is_said_and_nothing_else(bench: Bench) -> None:
 # -- an act and the next -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("by", ["itself", "a run"])
-def test_an_act_stores_what_it_was_given_when_it_was_made(file: Bench, by: str) -> None:
+def test_an_act_stores_what_it_was_given_when_it_was_made(file: Bench) -> None:
     """Also where it turns out, when it is performed, that somebody else has written meanwhile."""
     other = file.another()
     file.put({"notes": [note(1)]})
     file.put({"notes": [note(2)]}, desk=other)
-    lease, value = file.start() if by == "a run" else None, [note(3)]
-    put = file.desk.putting(lease, "c2", "c1", values={"n": value})
-    write = file.desk.writing(lease, "c2", "k", ("n", value))
+    value = [note(3)]
+    put = file.desk.putting(None, "c2", "c1", values={"n": value})
+    write = file.desk.writing(None, "c2", "k", ("n", value))
     file.due["c2"] = file.bytes_of({"n": value})
     value[0]["note"] = "changed meanwhile"
 

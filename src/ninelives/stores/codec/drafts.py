@@ -156,6 +156,7 @@ class Drafter:
 
     def _list(self, place: Place, values: list[Any], path: str) -> Draft:
         before: ListHead | None = None if self.alone else self._head(place, ListHead)
+        values = [*values]  # the act may wait, and the list be changed meanwhile
         draft = Draft(Form.LIST, value=values, far=before.far if before else None)
         newest = max(0, len(values) - ENCODED_AGAIN) if self.trusting else 0
         same = same_beginning(before.values, values) if before else 0
@@ -202,6 +203,7 @@ class Drafter:
                 return Draft(Form.INLINE, value=value, frame=frame)
             if len(frame) <= WHOLE_MAX:
                 return Draft(Form.VALUE, value=value, pieces=[self._new(value, frame, self._head(place, Held))])
+        value = {**value}  # as above
         draft = Draft(Form.DICT, value=value, far=head.far if head else None)
         known = head is not None and not self.alone and head.names == (*value,)
         draft.keys = head.keys if head and known else self._keys([*value], head)
@@ -405,7 +407,7 @@ def _head_of(memory: Memory, heading: Heading) -> Head | None:
 
 
 def _list_head(memory: Memory, heading: Heading) -> ListHead | None:
-    before, values, numbers = heading.draft.head, [*heading.draft.value], heading.numbers
+    before, values, numbers = heading.draft.head, heading.draft.value, heading.numbers
     kept = len(before.values) if before else 0
     if len(values) != kept + len(numbers):
         return None
