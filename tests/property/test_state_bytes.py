@@ -526,8 +526,8 @@ class Play:
         """Checkpoints and writes handed over at once: they may share a commit, and one of them may break."""
         name, thread = self.thread()
         hand, lease = self.writer(name)
-        if self.refusals(name, thread, lease):
-            return
+        if self.refusals(name, thread, lease) or (self.ruins and lease):
+            return  # what a run puts may be drafted again when its act is done, and must not change until then
         parent, store = thread.head(""), hand.desk.store
         values = self.state(hand, lease, name, parent)
         breaks = Once("put_checkpoint", self.chance.randrange(50), BrokenError) if self.chance.random() < 0.4 else None
@@ -541,7 +541,7 @@ class Play:
             log = [point.name, *_inner(values.get("messages"), list)[-1:]]
             write = hand.desk.writing(lease, point.name, "k", ("log", log), thread_id=name)
             written = {"k": {0: ("log", self.bytes_of(log))}}
-            waiting.append((store.submit(write), self._then_has_written(thread, point, written)))
+            waiting.append((store.submit(write), self._then_has_written(name, thread, point, written)))
             parent = point
         hand.live.pop((name, ""), None)
         gate.open()
@@ -558,9 +558,10 @@ class Play:
         return lambda: self.has_put(hand, name, thread, point, values)
 
     def _then_has_written(
-        self, thread: Thread, point: Point, written: dict[str, dict[int, tuple[str, bytes]]]
+        self, name: str, thread: Thread, point: Point, written: dict[str, dict[int, tuple[str, bytes]]]
     ) -> Callable[[], None]:
         def then() -> None:
+            self.threads.setdefault(name, thread).erased = False
             if (point.ns, point.name) in thread.points:
                 thread.points[point.ns, point.name].writes |= written
             else:  # its checkpoint broke
