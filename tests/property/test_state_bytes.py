@@ -175,7 +175,7 @@ class Author:
         chance, values = self.chance, [*values]
         for _ in range(chance.choice([1, 1, 1, 2, 4])):
             place = chance.randrange(len(values) + 1)
-            kind = chance.randrange(14)
+            kind = chance.randrange(15)
             if kind < 6:
                 values += [self.element() for _ in range(chance.randrange(1, 4))]
             elif kind == 6:
@@ -194,34 +194,39 @@ class Author:
                 values = values[:place]
             elif kind == 13:
                 values = copy.deepcopy(values)
+            elif kind == 14 and len(values) < 60:  # its node will be too long for the checkpoint
+                values += [{"one of": chance.randrange(40)} for _ in range(130)]
         return values
 
     def file(self, before: Any) -> Any:
+        """Mostly edited a little, so that it is kept as its difference from what it was."""
         text = before.get("content") if isinstance(before, dict) else before
         text = text if isinstance(text, str) else ""
-        place = self.chance.randrange(len(text) + 1)
-        kind = self.chance.randrange(8)
-        if kind < 5 and text:
-            text = text[:place] + self.words(30) + text[place + self.chance.randrange(60) :]
-        elif kind == 5 and text:
+        place, kind = self.chance.randrange(len(text) + 1), self.chance.randrange(12)
+        if kind < 9 and len(text) > 500:
+            text = text[:place] + self.words(30) + text[place + self.chance.randrange(40) :]
+        elif kind == 9:
             text += self.words(500)
         else:
-            text = self.words(self.chance.choice([10, 100, 3000, 9000]))
-        return self.chance.choice([text, {"content": text, "lines": [self.number()], "empty": ""}])
+            text = self.words(self.chance.choice([10, 100, 3000, 9000, 9000]))
+        as_dict = isinstance(before, dict) if before and kind < 9 else self.chance.random() < 0.5
+        return {"content": text, "lines": [self.number()], "empty": ""} if as_dict else text
 
     def named(self, files: dict[str, Any]) -> dict[str, Any]:
         chance, files = self.chance, {**files}
         for _ in range(chance.choice([1, 1, 2, 3])):
-            name, kind = f"file_{chance.randrange(8)}.txt", chance.randrange(10)
+            name, kind = f"file_{chance.randrange(5)}.txt", chance.randrange(12)
+            if kind > 5 and files and kind < 8:
+                name, kind = next(iter(files)), 0
             if kind < 6:
                 files[name] = self.file(files.get(name))
-            elif kind == 6:
+            elif kind == 8:
                 files.pop(name, None)
-            elif kind == 7 and files:
+            elif kind == 9 and files:
                 files[name] = copy.deepcopy(chance.choice([*files.values()]))
-            elif kind == 8 and files:
+            elif kind == 10 and files:
                 files[name] = chance.choice([*files.values()])
-            elif kind == 9:
+            elif kind == 11:
                 files = dict(chance.sample([*files.items()], len(files)))
         return files
 
@@ -365,7 +370,8 @@ class Play:
 
     def play(self, steps: int) -> None:
         acts: list[tuple[int, Callable[[], None]]] = [
-            (30, self.put), (8, self.put_several), (5, self.put_anew), (14, self.write), (3, self.write_early),
+            (24, self.put), (8, self.go_on), (8, self.put_several), (5, self.put_anew), (14, self.write),
+            (3, self.write_early),
             (5, self.load), (4, self.scribble), (5, self.replay), (6, self.start), (4, self.finish), (2, self.lose),
             (4, self.take_over), (3, self.come_late), (3, self.prune), (1, self.forget_runs), (2, self.copy),
             (1, self.delete), (2, self.reopen),
@@ -521,6 +527,23 @@ class Play:
         self.threads.setdefault(name, thread).erased = False
         thread.add(point, amends=amends)
         hand.live[name, point.ns] = point.name, values
+
+    def go_on(self) -> None:
+        """Some steps of one process, each from what it has, or has loaded."""
+        name, thread = self.thread()
+        hand, lease = self.writer(name)
+        if self.refusals(name, thread, lease):
+            return
+        for _ in range(self.chance.randrange(3, 9)):
+            parent = thread.head("")
+            point, values = self.next_point(self.state(hand, lease, name, parent), lease, parent, "")
+            self.say(name, point.name, "after", point.parent, "lease", lease and lease.run_id, [*values])
+            done, _ = self.do(hand, self.putting(hand, name, point, values, lease, parent is not None, amends=False))
+            if done:
+                self.has_put(hand, name, thread, point, values)
+            if done and self.chance.random() < 0.5:
+                found = self.read(hand, name, point, lease)
+                hand.live[name, ""] = point.name, found.checkpoint["channel_values"]
 
     def put_several(self) -> None:
         """Checkpoints and writes handed over at once: they may share a commit, and one of them may break."""

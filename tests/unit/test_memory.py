@@ -741,6 +741,31 @@ def test_an_act_that_fails_leaves_nothing_behind_in_memory(
     assert n > 6
 
 
+@pytest.mark.parametrize("by", ["itself", "a run"])
+def test_numbers_that_were_taken_back_are_given_to_others(file: Bench, by: str) -> None:
+    """A commit that failed has given no numbers: what gets them next is not mistaken for what they were meant for."""
+    lease = file.start() if by == "a run" else None
+    file.put({"notes": [note(1)]}, lease)
+    lost = {"notes": [note(1), note("lost")]}
+    file.store.fault = _at_commit
+    with pytest.raises(BrokenError):
+        file.desk.put(lease, "c1", "c0", values=lost)
+    file.store.fault = None
+    if lease:
+        file.desk.finish(lease)
+    lease = file.desk.start(file.desk.worker("w9"), "r9", spec=RunSpec(input=[note("asked")]))
+
+    file.put(lost, lease)
+
+    file.check()
+    file.must_read(lease)
+
+
+def _at_commit(act: str, statement: str, where: str) -> None:
+    if (statement, where) == ("commit", "before"):
+        raise BrokenError(act)
+
+
 def test_an_act_that_is_refused_leaves_nothing_behind_in_memory(bench: Bench) -> None:
     """A checkpoint that comes too late, a result that differs from the recorded one, a class that is not allowed."""
     bench.put({"notes": [note(1)]})
