@@ -211,9 +211,21 @@ def _on_two_threads(trial: Trial, search: Search, reference: History, rng: rando
     points = points_of(reference)
     quiet = _held(unwritten(points), points)
     kind, first = (survived, points) if search.mode == "survived" else (abreast, quiet)
-    drawn = [(rng.choice(first), rng.choice(quiet)) for _ in range(search.cases)]
-    for n, (point, other) in enumerate([search.at] if search.at else drawn):
-        yield kind(trial, _folder(trial, n), reference, point, other)
+    if search.at:
+        yield kind(trial, _folder(trial, 0), reference, *search.at)
+        return
+    for n in range(search.cases):
+        folder, drawn = _folder(trial, n), [(rng.choice(first), rng.choice(quiet)) for _ in range(DRAWS_MAX)]
+        yield _first_met([kind(trial, folder, reference, point, other) for point, other in drawn])
+
+
+def _first_met(cases: Iterable[Case[Verdict]]) -> Case[Verdict]:
+    """The first of them that says something; else the last."""
+    for case in cases:
+        verdict = yield from case
+        if not verdict.missed:
+            break
+    return verdict
 
 
 def _of_two(trial: Trial, search: Search, points: Sequence[str], rng: random.Random) -> Iterator[Case[Verdict]]:
@@ -240,6 +252,13 @@ def _past_a_check(point: str) -> bool:
     return point.startswith(("holds#", "open_effect#")) and point.endswith((".holds.after", ".commit.after"))
 
 
+DRAWS_MAX = 6
+"""
+How many points are drawn for two live processes until they meet at one.
+
+A process of several threads may stand still while another of its threads is within a write transaction: whoever waits
+for that ends it, and the case says nothing.
+"""
 CLAIMED, ENDS = "start_run#1.commit.after", "finish_run#1."
 
 
