@@ -5,8 +5,10 @@ A method here yields named statements and receives rows; the statements themselv
 dialect, under the same names.
 """
 
-from ninelives.stores.procedures.effects import EffectActs, EventActs, QuestionActs
+from ninelives.stores.procedures.effects import EffectActs
+from ninelives.stores.procedures.events import EventActs
 from ninelives.stores.procedures.keys import KeyActs
+from ninelives.stores.procedures.questions import QuestionActs
 from ninelives.stores.procedures.retention import RetentionActs
 from ninelives.stores.procedures.runs import RunActs
 from ninelives.stores.procedures.threads import ThreadActs

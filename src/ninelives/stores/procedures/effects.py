@@ -1,24 +1,19 @@
-"""Outside acts, questions and events."""
+"""Outside acts: the intent before, the outcome after."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from ninelives.errors import InvalidDecisionError, NoCheckpointFoundError
 from ninelives.model import (
-    Decision,
     Effect,
     EffectState,
-    Event,
-    Interrupt,
-    InterruptState,
     Lease,
     NewEffect,
     Scope,
 )
 from ninelives.store import Act, Query, Row, Steps, act, reading
-from ninelives.stores.procedures.base import EVENT_KINDS, Procedures, event, fenced, held, one, packed_or_none, unpacked
+from ninelives.stores.procedures.base import Procedures, event, fenced, held, one, unpacked
 from ninelives.stores.procedures.threads import of_thread_or_all, thread_row
 
 
@@ -115,54 +110,6 @@ class EffectActs(Procedures):
         values["state"], values["why"] = EffectState(values["state"]), self.public(values["why"])
         values["holder_alive"], values["claim_stands"] = bool(values["holder_alive"]), bool(values["claim_stands"])
         return Effect(fresh=fresh, **values)
-
-
-class QuestionActs(Procedures):
-    @reading
-    def list_interrupts(self, scope: Scope, thread_id: str, *, pending_only: bool = True) -> Steps[list[Interrupt]]:
-        thread = yield from thread_row(scope, thread_id)
-        if thread is None:
-            return []
-        name = "pending_interrupts" if pending_only else "list_interrupts"
-        return [self._interrupt(row) for row in (yield Query(name, {"thread_no": thread["thread_no"]}))]
-
-    @reading
-    def list_decisions(self, scope: Scope, thread_id: str, *, chain: str | None = None) -> Steps[list[Decision]]:
-        thread = yield from thread_row(scope, thread_id)
-        if thread is None:
-            return []
-        rows = yield Query("list_decisions", {"thread_no": thread["thread_no"], "chain": packed_or_none(chain)})
-        return [Decision(**{**unpacked(row, "run_id"), "value": self.decode(row["value"])}) for row in rows]
-
-    def _interrupt(self, row: Row) -> Interrupt:
-        changed = {"payload": self.decode(row["payload"]), "state": InterruptState(row["state"])}
-        return Interrupt(**{**unpacked(row, "run_id"), **changed})
-
-
-class EventActs(Procedures):
-    @reading
-    def list_events(self, scope: Scope, thread_id: str, *, after: int = 0, limit: int = 1000) -> Steps[list[Event]]:
-        thread = yield from thread_row(scope, thread_id)
-        if thread is None:
-            return []
-        rows = yield Query("list_events", {"thread_no": thread["thread_no"], "after": after, "limit": limit})
-        return [_event(row) for row in rows]
-
-    @act
-    def note_graph(self, fp: str, graph: str, description: Mapping[str, Any]) -> Steps[None]:
-        yield Query("note_graph", {"fp": fp, "graph": graph, "description": self.encode(dict(description))})
-
-    @reading
-    def find_graph(self, fp: str) -> Steps[Mapping[str, Any] | None]:
-        row = one((yield Query("find_graph", {"fp": fp})))
-        return self.decode(row["description"]) if row else None
-
-
-def _event(row: Row) -> Event:
-    values = {**unpacked(row, "run_id", "ref"), "kind": EVENT_KINDS[row["kind"]]}
-    if values["kind"] == "run_started":
-        values["ref"] = values["run_id"]
-    return Event(**values)
 
 
 def _fields(new: NewEffect) -> dict[str, Any]:
