@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from secrets import token_hex
+from sqlite3 import connect
 from typing import Annotated, Any, TypedDict
 
 import pytest
@@ -535,3 +537,53 @@ def test_killed_anywhere_no_chain_is_taken_for_broken(tmp_path: Path, frequency:
     live_and_die(life_of_notes, tmp_path, frequency, nth)
 
     assert len(live(life_of_notes, tmp_path, frequency, None)["notes"]) == 7
+
+
+# -- entries that a task edits ------------------------------------------------------------------------------------
+
+
+def merged(files: dict[str, str], writes: Sequence[dict[str, str]]) -> dict[str, str]:
+    for write in writes:
+        files = {**files, **write}
+    return files
+
+
+class Folder(TypedDict):
+    files: Annotated[dict[str, str], DeltaChannel(merged, dict, snapshot_frequency=1000)]
+
+
+def editing(home: Home) -> Any:
+    """An agent that changes a line of its file in each turn."""
+
+    def edit(state: Folder) -> dict[str, Any]:
+        lines = state["files"]["notes.txt"].splitlines()
+        lines[len(lines) // 2] = f"changed when {len(lines)} lines were there, {token_hex(8)}"
+        return {"files": {"notes.txt": "\n".join([*lines, token_hex(8)])}}
+
+    builder = StateGraph(Folder)
+    builder.add_node("edit", edit)
+    builder.add_edge(START, "edit")
+    return home.protect(builder.compile(), name="editor")
+
+
+def content_bytes(home: Home) -> int:
+    with connect(home.folder / "agents.db") as db:
+        return int(db.execute("select sum(length(frame)) from pack").fetchone()[0])
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["in one process", "in a new one each turn"])
+def test_an_edited_entry_costs_its_edit_between_snapshots_too(tmp_path: Path, again: bool) -> None:
+    """No checkpoint holds a DeltaChannel between its snapshots; what a task writes is kept by what it wrote before."""
+    begun = {"files": {"notes.txt": "\n".join(token_hex(16) for _ in range(600))}}
+    with home_in(tmp_path) as home:
+        agent = editing(home)
+        agent.invoke(begun, config("t"))
+        before = content_bytes(home)
+        for _ in range(0 if again else 20):
+            agent.invoke({"files": {}}, config("t"))
+    for _ in range(20 if again else 0):
+        with home_in(tmp_path) as home:
+            editing(home).invoke({"files": {}}, config("t"))
+    with home_in(tmp_path) as home:
+        assert len(editing(home).get_state(config("t")).values["files"]["notes.txt"].splitlines()) == 621
+        assert content_bytes(home) - before < 20 * 500

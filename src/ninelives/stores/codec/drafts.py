@@ -207,8 +207,11 @@ class Drafter:
         draft = Draft(Form.DICT, value=value, far=head.far if head else None)
         known = head is not None and not self.alone and head.names == (*value,)
         draft.keys = head.keys if head and known else self._keys([*value], head)
+        written = self.memory.written.get(place, {}) if self.memory else {}
         for key, member in value.items():
-            draft.pieces.append(self._entry(head.entries.get(key) if head else None, member, f"{path}.{key}", draft))
+            before = head.entries.get(key) if head else None
+            newest = _newer(before, written.get(key))
+            draft.pieces.append(self._entry(before, newest, member, f"{path}.{key}", draft))
         return draft
 
     def _keys(self, names: list[str], before: DictHead | None) -> Piece:
@@ -221,7 +224,8 @@ class Drafter:
             delta = difference(frame, before.keys, encode([*before.names], self.types), self.memory)
         return New(frame, digest, None, delta)
 
-    def _entry(self, before: Held | None, value: Any, path: str, draft: Draft) -> Piece:
+    def _entry(self, before: Held | None, newest: Held | None, value: Any, path: str, draft: Draft) -> Piece:
+        """`before`: what the newest checkpoint has there; `newest`: what was stored for it last."""
         if before is not None and before.value is value and not self.alone:
             if before.live is None or (self.trusting and before.size > BASE_BYTES_MIN and before.intact):
                 return before.number
@@ -233,7 +237,7 @@ class Drafter:
             return self._new(value, frame)
         if (known := self._known(value)) is not None:
             return known.number
-        return self._new(value, encode(value, self.types, path=path), before)
+        return self._new(value, encode(value, self.types, path=path), newest)
 
 
 def is_changed(held: Held, memory: Memory, types: TypeRegistry, frames: Frames) -> bool:
@@ -263,6 +267,10 @@ def changed_in_place(memory: Memory, types: TypeRegistry, frames: Frames, bytes_
     return paths
 
 
+def _newer(one: Held | None, other: Held | None) -> Held | None:
+    return other if one is None or (other is not None and other.number > one.number) else one
+
+
 def _is_worth_items(values: list[Any]) -> bool:
     """Long rows of numbers and short words are one value: an item each would cost more than they do."""
     return bool(values) and not (_is_small(values[0]) and _is_small(values[-1]))
@@ -280,9 +288,9 @@ def _has_plain_keys(value: Mapping[Any, Any]) -> bool:
 
 
 class Heading(NamedTuple):
-    """A channel's value as one act has stored it; see `Draft` and `ListHead`."""
+    """A value as one act has stored it; see `Draft` and `ListHead`. `place`: the channel that it is of, if of one."""
 
-    place: Place
+    place: Place | None
     draft: Draft
     numbers: list[int]
     keys: int | None
@@ -305,6 +313,7 @@ class Intake:
         self.held: list[Held] = []
         self._given: dict[bytes, int] = {}
         self._heads: list[Heading] = []
+        self._wrote: list[Heading] = []
 
     @property
     def next(self) -> int:
@@ -313,10 +322,23 @@ class Intake:
     def node(self, draft: Draft, place: Place | None) -> bytes:
         """
         Args:
-            place: where the value will be looked for when the next one is drafted; None for a task's write.
+            place: where the value will be looked for when the next one is drafted.
         """
+        made = self._made(draft, place)
+        if place is not None and draft.form is not Form.INLINE:
+            self._heads.append(made)
+        return made.data
+
+    def write(self, draft: Draft, place: Place) -> bytes:
+        """As `node`, of what a task writes to a channel: it is no value of the channel yet."""
+        made = self._made(draft, place)
+        if draft.form is Form.DICT:
+            self._wrote.append(made)
+        return made.data
+
+    def _made(self, draft: Draft, place: Place | None) -> Heading:
         if draft.form is Form.INLINE:
-            return write_node(draft.form, draft.wrapper, draft.frame)
+            return Heading(place, draft, [], None, Runs(), None, write_node(draft.form, draft.wrapper, draft.frame))
         keys = None if draft.keys is None else self._number(draft.keys)
         numbers = [*map(self._number, draft.pieces)]
         before = draft.head
@@ -328,9 +350,7 @@ class Intake:
             far = self._far(write_node(draft.form, draft.wrapper, whole.written()), far or draft.far)
             runs = Runs().add([far.number])
             node = self._written(draft, runs, far)
-        if place is not None:
-            self._heads.append(Heading(place, draft, numbers, keys, runs, far, node))
-        return node
+        return Heading(place, draft, numbers, keys, runs, far, node)
 
     def _written(self, draft: Draft, runs: Runs, far: Held | None) -> bytes:
         form = draft.form if far is None else Form.MORE if draft.form is Form.LIST else Form.FAR
@@ -386,10 +406,14 @@ class Intake:
         for held in self.held:
             memory.hold(held)
         for heading in self._heads:
+            assert heading.place is not None
             if (head := _head_of(memory, heading)) is not None:
                 memory.heads[heading.place] = head
             else:
                 memory.heads.pop(heading.place, None)
+        for heading in self._wrote:
+            assert heading.place is not None
+            memory.wrote(heading.place, _entries(memory, heading.draft.value, heading.numbers))
 
 
 def _head_of(memory: Memory, heading: Heading) -> Head | None:

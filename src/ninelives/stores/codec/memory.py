@@ -28,11 +28,14 @@ from uuid import UUID
 from pydantic import BaseModel
 
 from ninelives.stores.codec.nodes import Runs
+from ninelives.stores.codec.packs import BASE_BYTES_MIN
 
 HELD_MAX = 400_000
 """Objects held for all threads together; the threads used longest ago are forgotten first."""
 UNUSED_MAX = 4096
 """Objects held for a thread beside those of its newest values."""
+WRITTEN_MAX = 1024
+"""Entries of a dict remembered as tasks wrote them."""
 LOOKED_AT_MAX = 2048
 """Objects whose shape is looked at on one loading; beyond that many, in turn."""
 SEEN_EACH_TIME = 64
@@ -194,6 +197,8 @@ class Memory:
     by_number: dict[int, Held] = field(default_factory=dict)
     numbers: dict[bytes, int] = field(default_factory=dict)
     heads: dict[Place, Head] = field(default_factory=dict)
+    written: dict[Place, dict[str, Held]] = field(default_factory=dict)
+    """Entries of dicts as tasks wrote them last: what the next ones resemble while no checkpoint holds the channel."""
     rests: dict[int, tuple[int, ...]] = field(default_factory=dict)
     """Of each item that is known here: those that it is stored as the difference from, one after the other."""
     names: dict[int, tuple[str, ...]] = field(default_factory=dict)
@@ -305,6 +310,16 @@ class Memory:
             if place[0] == ns and place not in kept and place[1] not in seeds:
                 del self.heads[place]
 
+    def wrote(self, place: Place, entries: Iterable[tuple[str, Held]]) -> None:
+        """A task has written these entries of a dict. Small ones are not kept, nor many: the latest are."""
+        written = self.written.setdefault(place, {})
+        for key, held in entries:
+            written.pop(key, None)
+            if held.size >= BASE_BYTES_MIN:
+                written[key] = held
+        for key in [*written][: max(0, len(written) - WRITTEN_MAX)]:
+            del written[key]
+
     def drop_unused(self) -> None:
         """Let go of objects that no head holds any more, once there are many."""
         if len(self.by_number) < self._crowd:
@@ -312,6 +327,8 @@ class Memory:
         used: set[int] = set()
         for head in self.heads.values():
             used.update(_numbers_of(head))
+        for entries in self.written.values():
+            used.update(held.number for held in entries.values())
         self._crowd = 2 * len(used) + UNUSED_MAX
         if len(self.by_number) >= self._crowd:
             self.by_id = {key: held for key, held in self.by_id.items() if held.number in used}

@@ -13,7 +13,7 @@ from ninelives.store import Act, Query, Row, Steps
 from ninelives.stores import codec
 from ninelives.stores.codec.drafts import Drafter, Intake
 from ninelives.stores.codec.memory import OPAQUE, DictHead, Held, ListHead, Memory, Place
-from ninelives.stores.codec.nodes import Form, Node, Runs, read_node, wrapped
+from ninelives.stores.codec.nodes import Form, Node, Runs, read_node, unwrapped, wrapped
 from ninelives.stores.codec.packs import (
     CHAIN_MAX,
     CROWD_BYTES,
@@ -273,6 +273,16 @@ class ContentActs(Procedures):
         elif node.form is Form.VALUE and (only := memory.by_number.get(node.numbers[0])) is not None:
             self._take_digest(memory, only, found)
             memory.heads[place] = only
+
+    def learn_written(self, memory: Memory, place: Place, data: bytes, value: Any, found: Contents) -> None:
+        """A dict that a task has written: the next one may resemble it."""
+        node = found.node(data)
+        if node.form is Form.DICT:
+            entries = [(key, memory.by_id.get(id(member))) for key, member in unwrapped(value)[1].items()]
+            held = [(key, each) for key, each in entries if each is not None]
+            for _, each in held:
+                self._take_digest(memory, each, found)
+            memory.wrote(place, held)
 
     def _far_held(self, memory: Memory, node: Node, found: Contents) -> Held | None:
         if node.far is None:

@@ -232,7 +232,9 @@ class StateActs(ContentActs):
         if lease and drafted_with is not None and memory is not drafted_with:
             drafts = _under(memory, draft)
         intake = Intake(row["item_next"], memory, self.frames, bases=memory is drafted_with)
-        computed: list[Entry] = [(idx, channel, intake.node(drafts[idx], None)) for idx, channel, _ in put.writes]
+        computed: list[Entry] = [
+            (idx, channel, intake.write(drafts[idx], (put.ns, channel))) for idx, channel, _ in put.writes
+        ]
         place = yield from self._task_place(row["thread_no"], put, memory)
         stored = [self._written(each) for each in (yield Query("get_writes", place))]
         own = lease.run_no if lease else 0
@@ -671,6 +673,9 @@ class StateActs(ContentActs):
                 unknown = {name: node for name, node in walk.seeds.items() if name not in ready}
                 self.learn(memory, ns, found, unknown, seeds)
                 memory.walks[ns] = walk
+                for name in channels:
+                    for (_, node), (_, _, value) in zip(replays[name], history[name][0], strict=True):
+                        self.learn_written(memory, (ns, name), node, value, found)
         return history
 
     def _walk(
