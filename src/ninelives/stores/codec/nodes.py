@@ -8,7 +8,7 @@ however long the list is.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
@@ -112,7 +112,7 @@ def read_node(data: bytes) -> Node:
     form, wrapper = Form(data[0] & _FORM), data[0] & ~_FORM
     if form is Form.INLINE:
         return Node(form, wrapper, frame=data[1:])
-    numbers = [*_numbers(data)]
+    numbers = _numbers(data)
     if len(numbers) != 1 if form in (Form.VALUE, Form.FAR) else form in (Form.DICT, Form.MORE) and not numbers:
         raise StoreCorruptError(f"a node for {form.name} with {len(numbers)} items is not what was stored.")
     return Node(form, wrapper, numbers)
@@ -121,17 +121,28 @@ def read_node(data: bytes) -> Node:
 _NUMBERS_MAX = 1 << 21
 
 
-def _numbers(data: bytes) -> Iterator[int]:
-    place, end, total = 1, 0, 0
-    while place < len(data):
-        step, place = read_varint(data, place)
-        count, place = read_varint(data, place)
+def _numbers(data: bytes) -> list[int]:
+    """A long history has a hundred thousand runs: small varints, nearly all, are read here and now."""
+    numbers: list[int] = []
+    place, end, size = 1, 0, len(data)
+    while place < size:
+        step = data[place]
+        place += 1
+        if step >= 0x80:
+            step, place = read_varint(data, place - 1)
+        count = data[place] if place < size else 0x80
+        place += 1
+        if count >= 0x80:
+            count, place = read_varint(data, place - 1)
         first = end + (step >> 1 if step & 1 == 0 else -(step >> 1) - 1)
-        total += count
-        if first < 0 or total > _NUMBERS_MAX:
-            raise StoreCorruptError("a node names items that cannot be.")
-        yield from range(first, first + count)
         end = first + count
+        if first < 0 or len(numbers) + count > _NUMBERS_MAX:
+            raise StoreCorruptError("a node names items that cannot be.")
+        if count == 1:
+            numbers.append(first)
+        else:
+            numbers.extend(range(first, end))
+    return numbers
 
 
 def _run(step: int, count: int) -> bytes:

@@ -56,6 +56,11 @@ class Contents:
         self.known_names: dict[int, tuple[str, ...]] = {}
         self.fresh: dict[int, tuple[Any, bytes]] = {}
         """What was built now: the object, and its frame."""
+        self._objects: dict[int, Any] = {number: held.value for number, held in shared.items()}
+        """What is there to be given out."""
+        self._near: dict[bytes, Node] = {}
+        self._nodes: dict[bytes, Node] = {}
+        self._far: dict[int, Node] = {}
 
     def frame(self, number: int) -> bytes:
         held = self.shared.get(number)
@@ -67,17 +72,29 @@ class Contents:
         return codec.encode(held.value, self._acts.types, quiet=True)
 
     def take(self, number: int, used: set[int], path: str) -> Any:
-        if number not in used:
-            used.add(number)
-            if number in self.shared:
-                return self.shared[number].value
-            if number in self.fresh:
-                return self.fresh[number][0]
-            frame = self.frame(number)
-            value = codec.decode(frame, self._acts.types, path=path)
-            self.fresh[number] = (value, frame)
-            return value
-        return codec.decode(self.frame(number), self._acts.types, path=path)
+        if number in used:
+            return codec.decode(self.frame(number), self._acts.types, path=path)
+        used.add(number)
+        return self._objects[number] if number in self._objects else self._build(number, path)
+
+    def _build(self, number: int, path: str) -> Any:
+        frame = self.frame(number)
+        value = codec.decode(frame, self._acts.types, path=path)
+        self.fresh[number] = (value, frame)
+        self._objects[number] = value
+        return value
+
+    def _take_all(self, numbers: Sequence[int], used: set[int], path: str) -> list[Any]:
+        """As `take`, of a list's elements: mostly each occurs once, and is there already."""
+        distinct = {*numbers}
+        if len(distinct) < len(numbers) or not used.isdisjoint(distinct):
+            return [self.take(number, used, f"{path}[{i}]") for i, number in enumerate(numbers)]
+        used |= distinct
+        if missing := distinct - self._objects.keys():
+            for i, number in enumerate(numbers):
+                if number in missing:
+                    self._build(number, f"{path}[{i}]")
+        return [*map(self._objects.__getitem__, numbers)]
 
     def join(self, data: bytes, used: set[int], path: str) -> Any:
         """
@@ -97,7 +114,7 @@ class Contents:
         if node.form is Form.VALUE:
             return self.take(node.numbers[0], used, path)
         if node.form is Form.LIST:
-            return [self.take(number, used, f"{path}[{i}]") for i, number in enumerate(node.numbers)]
+            return self._take_all(node.numbers, used, path)
         keys = self.names(node.numbers[0], path)
         if len(keys) != len(node.numbers) - 1:
             raise StoreCorruptError("a dict has not as many keys as entries.")
@@ -113,10 +130,29 @@ class Contents:
             self.known_names[number] = (*found,)
         return self.known_names[number]
 
+    def near(self, data: bytes) -> Node:
+        """The node as it is written. Read once, as all of them: a history has many."""
+        if data not in self._near:
+            self._near[data] = read_node(data)
+        return self._near[data]
+
     def node(self, data: bytes) -> Node:
         """The node, looked up where it is an item of its own."""
-        node = read_node(data)
-        return node if node.far is None else node.after(read_node(self.frame(node.far)))
+        node = self._nodes.get(data)
+        if node is None:
+            node = self.near(data)
+            if node.far is not None:
+                if node.far not in self._far:
+                    self._far[node.far] = read_node(self.frame(node.far))
+                node = node.after(self._far[node.far])
+            self._nodes[data] = node
+        return node
+
+    def with_objects(self, shared: Mapping[int, Held]) -> Contents:
+        """What has been read so far, and objects that may be given out again."""
+        whole = Contents(self._acts, shared)
+        whole.entries, whole._near, whole._nodes, whole._far = self.entries, self._near, self._nodes, self._far
+        return whole
 
 
 class ContentActs(Procedures):
@@ -182,16 +218,16 @@ class ContentActs(Procedures):
         Args:
             memory: gives objects that may be given out again.
         """
-        read = [read_node(node) for node in nodes]
-        far = {node.far for node in read if node.far is not None}
-        found = Contents(self, memory.usable([*far]) if memory and far else {})
+        nodes = [*nodes]
+        found = Contents(self, {})
+        far = {node.far for node in map(found.near, nodes) if node.far is not None}
+        found.shared = memory.usable([*far]) if memory and far else {}
         yield from self.fetch(thread_no, found, far - found.shared.keys())
-        whole_nodes = [node if node.far is None else node.after(read_node(found.frame(node.far))) for node in read]
+        whole_nodes = [*map(found.node, nodes)]
         named = Counter(node.numbers[0] for node in whole_nodes if node.form is Form.DICT)
         counts = Counter(number for node in whole_nodes for number in node.numbers)
         shared = memory.usable([*counts, *far]) if memory else {}
-        whole = Contents(self, shared)
-        whole.entries = found.entries
+        whole = found.with_objects(shared)
         if memory:
             whole.known_names = {number: memory.names[number] for number in named if number in memory.names}
         names_only = {number for number in whole.known_names if counts[number] == named[number]}
@@ -226,7 +262,7 @@ class ContentActs(Procedures):
     def learn_digests(self, memory: Memory, thread_no: int, nodes: Sequence[bytes]) -> Steps[None]:
         """Which content is stored under which number, as far as these nodes tell."""
         found = yield from self.contents(thread_no, nodes)
-        numbers = {number for data in nodes for node in (read_node(data), found.node(data)) for number in node.numbers}
+        numbers = {number for data in nodes for node in (found.near(data), found.node(data)) for number in node.numbers}
         for number in numbers:
             memory.numbers[self.frames.digest(found.frame(number))] = number
             entry = found.entries[number]
@@ -252,7 +288,7 @@ class ContentActs(Procedures):
             self._learn_head(memory, (ns, channel), data, values[channel], found)
 
     def _learn_head(self, memory: Memory, place: Place, data: bytes, value: Any, found: Contents) -> None:
-        near, node = read_node(data), found.node(data)
+        near, node = found.near(data), found.node(data)
         inner = value.value if node.wrapper else value
         if node.form is Form.LIST:
             far = self._far_held(memory, near, found)
