@@ -21,6 +21,7 @@ from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
 from fractions import Fraction
+from itertools import chain
 from operator import eq, is_
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -283,22 +284,24 @@ class Memory:
         of the two up to about `bytes_max` bytes.
         """
         for place, head in [*self.heads.items()]:
-            parts: list[tuple[str, Any]] = []
+            names: Sequence[str] = ()
+            values: Sequence[Any] = ()
             if isinstance(head, ListHead):
-                parts = [(f"[{i}]", value) for i, value in enumerate(head.values)]
+                values = head.values
             elif isinstance(head, DictHead):
-                parts = [(f".{key}", held.value) for key, held in head.entries.items()]
-            start = self._turn % len(parts) if parts else 0
-            seen: set[str] = set()
-            for some in (reversed(parts), [*parts[start:], *parts[:start]]):
+                names, values = [*head.entries], [held.value for held in head.entries.values()]
+            count = len(values)
+            start = self._turn % count if count else 0
+            seen: set[int] = set()
+            for some in (range(count - 1, -1, -1), chain(range(start, count), range(start))):
                 left = bytes_max
-                for step, value in some:
-                    held = self.by_id.get(id(value))
-                    if held is None or held.live is None or step in seen:
+                for i in some:
+                    held = self.by_id.get(id(values[i]))
+                    if held is None or held.live is None or i in seen:
                         continue
                     left -= held.size
-                    seen.add(step)
-                    yield place, step, held
+                    seen.add(i)
+                    yield place, f".{names[i]}" if names else f"[{i}]", held
                     if left <= 0:
                         break
             self._turn += len(seen)
