@@ -29,6 +29,7 @@ from ninelives.errors import (
     UnsupportedVersionError,
     WorkerLostError,
 )
+from ninelives.interrupts import approve, ask, edit, reject, respond
 from ninelives.protect import protect, shutdown, thread_id
 from ninelives.stores import open_store
 
@@ -61,10 +62,15 @@ __all__ = [
     "UnknownTypeError",
     "UnsupportedVersionError",
     "WorkerLostError",
+    "approve",
+    "ask",
+    "edit",
     "effect",
     "idempotency_key",
     "open_store",
     "protect",
+    "reject",
+    "respond",
     "settle_effect",
     "shutdown",
     "thread_id",

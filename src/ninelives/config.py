@@ -12,7 +12,7 @@ import difflib
 import os
 import re
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import Field, dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -128,6 +128,56 @@ def _or_word(rule: Rule, word: str) -> Rule:
     return Rule(f'{rule.allowed}, or "{word}"', accept)
 
 
+def _effect_rule() -> Rule:
+    accepts = {
+        "unknown": _text("ask|repeat|skip", '"ask", "repeat" or "skip"'),
+        "timeout_s": _number(0.001, 31_536_000, "seconds"),
+        "on_fork": _text("recorded|live|ask", '"recorded", "live" or "ask"'),
+    }
+
+    def accept(value: object) -> EffectRule:
+        _need(isinstance(value, dict) and value.keys() <= accepts.keys())
+        entry = cast(dict[str, object], value)
+        return EffectRule(**{name: accepts[name].accept(one) for name, one in entry.items()})
+
+    return Rule(
+        f"{{ {', '.join(f'{name} = {rule.allowed}' for name, rule in accepts.items())} }}, all optional", accept
+    )
+
+
+_PLACE = _text(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*", '"module:name"')
+_NAME = _text(r"\S+", "a name")
+_OUTCOME = _text("reject|approve|respond|escalate|fail", '"reject", "approve", "respond", "escalate" or "fail"')
+_SECONDS = _number(0.001, 31_536_000 * 10, "seconds")
+
+
+def _tool_approval() -> Rule:
+    accepts = {
+        "policy": _text("ask|shadow", '"ask" or "shadow"'),
+        "auto": _PLACE,
+        "deadline_s": _SECONDS,
+        "at_deadline": _OUTCOME,
+        "text": _text(r"(?s).+", "a text"),
+        "to": _list_of(_text(r".+", "an actor"), "a list of actors"),
+        "remind_s": _SECONDS,
+    }
+
+    def accept(value: object) -> ToolApproval:
+        if isinstance(value, ToolApproval):
+            return value
+        if isinstance(value, str):
+            value = {"policy": value}
+        _need(isinstance(value, dict) and len(value) > 0 and value.keys() <= accepts.keys())
+        entry = cast(dict[str, object], value)
+        return ToolApproval(**{name: accepts[name].accept(one) for name, one in entry.items()})
+
+    return Rule(
+        '"ask", "shadow", { auto = "module:rule" }, or a table of policy = "ask" or "shadow", auto, deadline_s,'
+        " at_deadline, text, to, remind_s",
+        accept,
+    )
+
+
 def _graph_state() -> Rule:
     frequency = _or_word(_whole(1, 1_000_000), "full")
 
@@ -138,9 +188,6 @@ def _graph_state() -> Rule:
 
     return Rule(f"snapshot_frequency = {frequency.allowed}", accept)
 
-
-_PLACE = _text(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*", '"module:name"')
-_NAME = _text(r"\S+", "a name")
 
 
 # -- what there is to set --------------------------------------------------------------------------------------
@@ -206,6 +253,131 @@ class RunSettings:
     recursion_limit: int | None = _key(
         None, _whole(1, 1_000_000), "Supersteps that a run may take. Not set: what the graph says.", shown="200"
     )
+
+
+@dataclass(frozen=True)
+class EffectRule:
+    """What is declared about a tool that is an outside act, without a change of its code."""
+
+    unknown: Literal["ask", "repeat", "skip"] = "ask"
+    timeout_s: float | None = None
+    on_fork: Literal["recorded", "live", "ask"] = "recorded"
+
+
+@dataclass(frozen=True)
+class EffectsSettings:
+    """Which tools are outside acts, beside those that the code marks; and whether model calls are recorded."""
+
+    model: str = _key(
+        "paid",
+        _text("paid|recorded", '"paid" or "recorded"'),
+        "recorded: a model call is kept at once, so that a node which was killed behind it does not pay for it again.",
+    )
+    tools: Mapping[str, EffectRule] = _key(
+        {},
+        _table_of(_effect_rule(), f"tables by tool name: {_effect_rule().allowed}"),
+        "Tools that are outside acts, by name: what becomes of one whose outcome is unknown.",
+        shown='{ charge = { unknown = "ask", timeout_s = 30 } }',
+    )
+
+
+@dataclass(frozen=True)
+class ToolApproval:
+    """
+    How calls of one tool are approved.
+
+    Attributes:
+        policy: "ask": each call asks, whatever the graph says. "shadow": none does, and what would have been asked is
+            recorded. "": as the graph says.
+        auto: a function of name and arguments that decides, or leaves it to a person by returning None.
+        deadline_s, at_deadline, text, to, remind_s: as those of `QuestionsSettings`, which hold where they are not set.
+    """
+
+    policy: Literal["", "ask", "shadow"] = ""
+    auto: str | None = None
+    deadline_s: float | None = None
+    at_deadline: str | None = None
+    text: str | None = None
+    to: tuple[str, ...] | None = None
+    remind_s: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.policy not in ("", "ask", "shadow"):
+            raise ConfigError(f"[approvals] policy = {self.policy!r} is none. Allowed: ask, shadow.")
+        if self.policy == "shadow" and self.auto is not None:
+            raise ConfigError("[approvals] a tool is approved by a rule or only watched (shadow), not both.")
+        _outcome_must_hold(self.at_deadline, self.text, self.to, "[approvals.tools]")
+
+
+def _outcome_must_hold(outcome: str | None, text: str | None, to: Sequence[str] | None, where: str) -> None:
+    """
+    Raises:
+        ConfigError: no such outcome, or one that lacks what it needs.
+    """
+    try:
+        if outcome is not None:
+            _OUTCOME.accept(outcome)
+    except ValueError:
+        raise ConfigError(f"{where} at_deadline = {outcome!r} is not allowed. Allowed: {_OUTCOME.allowed}.") from None
+    if outcome == "respond" and not text:
+        raise ConfigError(f'{where} at_deadline = "respond" needs text, which is what is answered then.')
+    if outcome == "escalate" and not to:
+        raise ConfigError(f'{where} at_deadline = "escalate" needs to = [...], who is asked next.')
+
+
+@dataclass(frozen=True)
+class ApprovalsSettings:
+    """Which tool calls ask for leave, beside those that the graph itself has asked about; and who gives it."""
+
+    tools: Mapping[str, ToolApproval] = _key(
+        {},
+        _table_of(_tool_approval(), f"by tool name: {_tool_approval().allowed}"),
+        "By tool, also as a table [approvals.tools.name]: ask for every call, decide by a rule, or only watch.",
+        shown='{ charge = "ask", mail = { auto = "my_app.rules:small" }, read = "shadow" }',
+    )
+    auto_approve: bool = _key(
+        False, _boolean(), "Approve every tool call that asks, as a script does. Other questions still wait."
+    )
+
+    def __post_init__(self) -> None:
+        rule = _tool_approval()
+        try:
+            tools = {name: _entry(rule, name, entry) for name, entry in self.tools.items()}
+        except ValueError as wrong:
+            raise ConfigError(f"[approvals] tools: {str(wrong)!r} is not allowed. Allowed: {rule.allowed}.") from None
+        object.__setattr__(self, "tools", tools)
+
+
+@dataclass(frozen=True)
+class QuestionsSettings:
+    """How long questions wait, and what becomes of them then."""
+
+    deadline_s: float | None = _key(
+        None, _SECONDS, "So long a question waits for an answer. Not set: for ever.", shown="86400"
+    )
+    at_deadline: str = _key(
+        "fail",
+        _OUTCOME,
+        "What becomes of it then: decided in nobody's name, asked of the next actor, or its run expires.",
+    )
+    text: str = _key("", _text(r"(?s).*", "a text"), "The reason of a rejection, or what is answered, at a deadline.")
+    to: tuple[str, ...] = _key(
+        (),
+        _list_of(_text(r".+", "an actor"), "a list of actors"),
+        "Who is asked next, one after the other, each for as long again; then it fails.",
+        shown='["ann", "the office"]',
+    )
+    remind_s: float | None = _key(
+        None, _SECONDS, "So long after it was asked watchers are reminded of a question, once.", shown="3600"
+    )
+    on_input: str = _key(
+        "refuse",
+        _text("refuse|answer|queue|replace", '"refuse", "answer", "queue" or "replace"'),
+        "What becomes of plain input on a thread that waits for an answer.",
+    )
+
+    def __post_init__(self) -> None:
+        _outcome_must_hold(self.at_deadline, self.text, self.to, "[questions]")
 
 
 @dataclass(frozen=True)
@@ -301,6 +473,9 @@ class Settings:
     state: StateSettings = field(default_factory=StateSettings)
     config: ConfigEntriesSettings = field(default_factory=ConfigEntriesSettings)
     encryption: EncryptionSettings = field(default_factory=EncryptionSettings)
+    effects: EffectsSettings = field(default_factory=EffectsSettings)
+    approvals: ApprovalsSettings = field(default_factory=ApprovalsSettings)
+    questions: QuestionsSettings = field(default_factory=QuestionsSettings)
     prices: Mapping[str, Price] = _key(
         {},
         _table_of(_price(), 'tables [prices."model-name"] of input and output, in dollars for a million tokens'),

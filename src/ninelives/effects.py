@@ -24,7 +24,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import Future
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeAlias, TypeVar, overload
+from typing import Any, Generic, Literal, TypeAlias, TypeVar, get_args, overload
 from urllib.parse import quote
 from uuid import uuid4
 from weakref import WeakKeyDictionary
@@ -33,14 +33,16 @@ from langchain_core.tools import BaseTool
 from langgraph.errors import GraphBubbleUp
 
 from ninelives import _langgraph
+from ninelives.config import EffectRule
 from ninelives.errors import (
+    ConfigError,
     EffectOutcomeUnknownError,
     LeaseLostError,
     NineLivesError,
     StoreUnavailableError,
     UnknownTypeError,
 )
-from ninelives.model import Effect, EffectState, Lease, NewEffect, Scope
+from ninelives.model import AtDeadline, Effect, EffectState, Lease, NewEffect, Scope
 from ninelives.store import Act, Store
 
 log = logging.getLogger(__name__)
@@ -61,19 +63,35 @@ class NotDone:
     """A probe's answer: it did not happen, and the earlier attempt can no longer make it happen."""
 
 
+Unknown = Literal["probe", "ask", "repeat", "skip"]
+"""What becomes of an act whose outcome nobody knows."""
+OnFork = Literal["recorded", "live", "ask"]
+SKIPPED = "It is not known whether this was done. It was not done again."
+
+
 @dataclass(frozen=True, slots=True)
 class Marking:
-    """
-    What is declared about an act.
-
-    `key` gives a business key from the call's arguments; `probe` takes the same arguments and asks the outside world;
-    `not_done_on` are exceptions after which it certainly did not happen.
-    """
+    """What is declared about an act; see `effect`."""
 
     name: str
     key: Callable[..., str] | None = None
     probe: Callable[..., Any] | None = None
     not_done_on: tuple[type[BaseException], ...] = ()
+    unknown: Unknown = "ask"
+    timeout_s: float | None = None
+    on_fork: OnFork = "recorded"
+    skipped: Any = SKIPPED
+    in_thread: bool = False
+    """An async call that a thread does the work of, which nobody can cut off."""
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What was said of a question beside what it asks: how long it may wait, and what becomes of it then."""
+
+    deadline_s: float | None = None
+    at_deadline: AtDeadline | None = None
+    remind_s: float | None = None
 
 
 @dataclass(slots=True)
@@ -89,6 +107,8 @@ class Journal:
     """Raises a stop if the claim no longer stands; for a call that has waited for its thread."""
     stopped: Exception | None = None
     """The first reason for which one of our checks stopped the run; a node may have swallowed it."""
+    terms: dict[str, Terms] = field(default_factory=dict)
+    """Of questions that are being asked, by interrupt id."""
 
     def stop(self, error: Exception) -> _langgraph.StopDriving:
         """To be raised: ends the run at the next edge, whatever else fails beside it."""
@@ -141,6 +161,10 @@ def acts_in_flight(store: Store) -> bool:
 
 
 WHY_CHARS_MAX = 500
+DEADLINE_MARGIN_S = 5.0
+"""So long after its `timeout_s` an attempt counts as over: a clock may be off, and a cut-off takes a moment."""
+MARKED = "__ninelives_effect__"
+"""Attribute of a function that is an outside act."""
 FINISH_PAUSES_S = (0.05, 0.2, 0.5, 1.0)
 
 JOURNAL_KEY = "__ninelives"
@@ -173,6 +197,10 @@ def effect(
     probe: Callable[..., Any] | None = None,
     not_done_on: Sequence[type[BaseException]] = (),
     name: str | None = None,
+    unknown: Unknown | None = None,
+    timeout_s: float | None = None,
+    on_fork: OnFork = "recorded",
+    skipped: Any = SKIPPED,
 ) -> Callable[[F], F]: ...
 
 
@@ -183,6 +211,10 @@ def effect(
     probe: Callable[..., Any] | None = None,
     not_done_on: Sequence[type[BaseException]] = (),
     name: str | None = None,
+    unknown: Unknown | None = None,
+    timeout_s: float | None = None,
+    on_fork: OnFork = "recorded",
+    skipped: Any = SKIPPED,
 ) -> Any:
     """
     Mark a function, sync or async, or a LangChain tool as an outside act.
@@ -191,21 +223,55 @@ def effect(
         key: gives a business key from the arguments, such as an order id: the act happens once per key and owner,
             whatever thread asks. Without it each tool call, or each call in a node, is an act of its own.
         probe: takes the same arguments and returns `Done(result)` or `NotDone()`; asked when a process died in the
-            middle, and only once that process is known to be dead.
+            middle, and only once that attempt is known to be over.
         not_done_on: exceptions of the call after which it certainly did not happen. Any other exception leaves the
             outcome unknown.
         name: the act's name in keys and listings; the function's or tool's own by default. Renaming makes new keys.
+        unknown: what becomes of an act whose outcome nobody knows. "ask" (without a probe the default): the run stops
+            until a person settles it. "probe": as `probe` says. "repeat": it is declared safe, and done again under the
+            same idempotency key. "skip": it is not done again, and the call gives `skipped`; it stays unknown.
+        timeout_s: the call's own limit in seconds. An async call is cut off then, and its outcome is unknown. Of a sync
+            call, which nobody can cut off, it is your word that it has a limit of its own within. A while after it
+            (`DEADLINE_MARGIN_S`) the attempt counts as over, whatever became of its process.
+        on_fork: where a thread begins anew from an older checkpoint (a start-over, a fork), and another branch has done
+            the same at the same place: "recorded" takes over what became of it, "live" acts anew, "ask" asks a person.
+        skipped: what "skip" gives.
+
+    Raises:
+        ConfigError: the arguments do not fit together.
 
     Raises (from a call inside a run):
         LeaseLostError: the run belongs to somebody else now; the act was not performed.
         EffectOutcomeUnknownError: ends the run as interrupted; see `settle_effect`.
     """
+    policy = unknown or ("probe" if probe else "ask")
+    _must_fit_together(policy, probe, timeout_s, on_fork)
 
     def mark(target: Any) -> Any:
-        marking = Marking(name or _name_of(target), key, probe, tuple(not_done_on))
+        marking = Marking(name or _name_of(target), key, probe, tuple(not_done_on), policy, timeout_s, on_fork, skipped)
         return _marked_tool(target, marking) if isinstance(target, BaseTool) else _marked(target, marking)
 
     return mark if act is None else mark(act)
+
+
+def _must_fit_together(unknown: str, probe: Any, timeout_s: float | None, on_fork: str) -> None:
+    if unknown not in get_args(Unknown):
+        raise ConfigError(f"unknown={unknown!r} is not a choice; allowed: {', '.join(get_args(Unknown))}.")
+    if on_fork not in get_args(OnFork):
+        raise ConfigError(f"on_fork={on_fork!r} is not a choice; allowed: {', '.join(get_args(OnFork))}.")
+    if (unknown == "probe") != (probe is not None):
+        raise ConfigError(f"unknown={unknown!r} and probe={probe!r} do not fit together.")
+    if timeout_s is not None and not timeout_s > 0:
+        raise ConfigError(f"timeout_s={timeout_s!r} must be more than 0 seconds.")
+
+
+def marked_by_settings(tool: BaseTool, rules: Mapping[str, EffectRule]) -> BaseTool:
+    """The tool as an outside act, where the settings say that it is one; what is marked in code stays as it is."""
+    rule = rules.get(tool.name)
+    if rule is None or any(hasattr(getattr(tool, name, None), MARKED) for name in _bodies(tool)):
+        return tool
+    marking = Marking(tool.name, unknown=rule.unknown, timeout_s=rule.timeout_s, on_fork=rule.on_fork)
+    return _marked_tool(tool, marking)
 
 
 def settle_effect(
@@ -242,23 +308,29 @@ def _marked(act: Callable[..., Any], marking: Marking) -> Callable[..., Any]:
         async def acall(*args: Any, **kwargs: Any) -> Any:
             return await _adrive(_flow(act, marking, args, kwargs))
 
+        setattr(acall, MARKED, marking)
         return acall
 
     @functools.wraps(act)
     def call(*args: Any, **kwargs: Any) -> Any:
         return _drive(_flow(act, marking, args, kwargs))
 
+    setattr(call, MARKED, marking)
     return call
 
 
 def _marked_tool(tool: BaseTool, marking: Marking) -> BaseTool:
     """A copy of the tool whose own body is the act, so that it is one wherever the tool is called."""
     copy = tool.model_copy()
-    bodies = [name for name in ("func", "coroutine") if callable(getattr(tool, name, None))] or ["_run", "_arun"]
-    for name in bodies:
+    for name in _bodies(tool):
         # Past pydantic: a class that keeps its body in a method has no field to set.
         object.__setattr__(copy, name, _marked(getattr(tool, name), marking))
     return copy
+
+
+def _bodies(tool: BaseTool) -> list[str]:
+    """Names of what the tool does."""
+    return [name for name in ("func", "coroutine") if callable(getattr(tool, name, None))] or ["_run", "_arun"]
 
 
 # -- one call ----------------------------------------------------------------------------------------------------
@@ -272,6 +344,7 @@ class _Call:
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
     key: str
+    timeout_s: float | None = None
 
 
 _Step: TypeAlias = Act[Any] | _Call | Future[None] | float
@@ -312,14 +385,14 @@ def _once(
             return (yield from _perform(act, marking, args, kwargs, book, found))
         if found.state is EffectState.DONE:
             return found.result
-        answer = yield from _ask(marking, args, kwargs, book, found)
-        scope, by = Scope(book.lease.owner), "probe"
-        if isinstance(answer, Done):
-            why = "the probe found it done"
-            yield book.store.settle_effect(scope, new.key, EffectState.DONE, answer.result, by=by, why=why)
-        else:
-            why = "the probe found it not done"
-            yield book.store.settle_effect(scope, new.key, EffectState.NOT_DONE, None, by=by, why=why)
+        by, state, result, why = yield from _what_became(marking, args, kwargs, book, found)
+        if by == "":
+            log.warning("effect %r (key %s) is unknown, and was skipped", new.name, new.key)
+            return marking.skipped
+        try:
+            yield book.store.settle_effect(Scope(book.lease.owner), new.key, state, result, by=by, why=why)
+        except InvalidDecisionError as error:
+            log.info("effect %r was settled otherwise meanwhile: %s", new.name, error)
 
 
 def _perform(
@@ -336,7 +409,7 @@ def _perform(
         return book.store.finish_effect(book.lease, found, state, result, why=why)
 
     try:
-        result = yield _Call(act, args, kwargs, found.key)
+        result = yield _Call(act, args, kwargs, found.key, marking.timeout_s)
     except GraphBubbleUp:
         # It asks (interrupt) or is being stopped before it acted; the next attempt begins again.
         yield end(EffectState.NOT_DONE, why="it stopped to ask")
@@ -368,26 +441,29 @@ def _persistently(ending: Act[Effect], again: Callable[[], Act[Effect]]) -> _Flo
     return (yield ending)
 
 
-def _ask(marking: Marking, args: tuple[Any, ...], kwargs: Mapping[str, Any], book: Journal, found: Effect) -> _Flow:
+def _what_became(
+    marking: Marking, args: tuple[Any, ...], kwargs: Mapping[str, Any], book: Journal, found: Effect
+) -> Generator[_Step, Any, tuple[str, EffectState, Any, str]]:
     """
-    What became of an act whose outcome is unknown.
+    What is to be recorded of an act whose outcome is unknown: by whom, how it ended, its result, and why.
 
-    An attempt that reported its own end (`by` is set) is over; any other may go on for as long as its process lives.
+    Raises: a stop, where nobody but a person can say, or the earlier attempt may still be at it.
     """
-    over = found.by is not None or not found.holder_alive
-    if marking.probe is None or not over:
+    if marking.unknown not in ("probe", "repeat") or not found.over:
         why = found.why or "an earlier attempt in this process was cut off"
         if found.state is EffectState.INTENT and found.epoch != book.lease.epoch:
             why = "another run is performing it now; continue this one when that is done"
-        elif not over:
+        elif not found.over:
             why = "the process that asked for it is not known to be dead, so it may still be at it"
         raise book.stop(EffectOutcomeUnknownError(found.name, found.key, why))
+    if marking.probe is None:
+        return "policy", EffectState.NOT_DONE, None, "it is declared safe to be repeated"
     answer = yield _Call(marking.probe, args, kwargs, found.key)
-    if not isinstance(answer, Done | NotDone):
-        raise NineLivesError(
-            f"the probe of effect {found.name!r} returned {answer!r}; it must be Done(…) or NotDone()."
-        )
-    return answer
+    if isinstance(answer, Done):
+        return "probe", EffectState.DONE, answer.result, "the probe found it done"
+    if isinstance(answer, NotDone):
+        return "probe", EffectState.NOT_DONE, None, "the probe found it not done"
+    raise NineLivesError(f"the probe of effect {found.name!r} returned {answer!r}; it must be Done(…) or NotDone().")
 
 
 # -- carrying out the steps ------------------------------------------------------------------------------------------
@@ -463,8 +539,9 @@ async def _acarry_out(step: _Step) -> Any:
     if isinstance(step, _Call):
         token = _key.set(step.key)
         try:
-            result = step.function(*step.args, **step.kwargs)
-            return await result if inspect.isawaitable(result) else result
+            async with asyncio.timeout(step.timeout_s):
+                result = step.function(*step.args, **step.kwargs)
+                return await result if inspect.isawaitable(result) else result
         finally:
             _key.reset(token)
     if isinstance(step, Future):
@@ -507,6 +584,8 @@ def _new_effect(
         ordinal=ordinal,
         args_digest=digest,
         lineage=_hash(*equals, ordinal),
+        timeout_s=marking.timeout_s,
+        on_fork=marking.on_fork if marking.key is None else "live",
     )
 
 

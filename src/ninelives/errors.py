@@ -8,6 +8,7 @@ raised: an act that raises has left the store as it was, unless its docstring sa
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 
@@ -89,12 +90,19 @@ class UnfinishedRunError(NineLivesError):
 
 
 class InvalidDecisionError(NineLivesError):
-    """The answer fits no pending question. Nothing was changed."""
+    """
+    The answer fits no pending question. Nothing was changed.
 
-    def __init__(self, why: str, pending: Sequence[str] | None = ()) -> None:
-        self.pending = tuple(pending or ())
+    Attributes:
+        pending: ids of the questions that wait.
+        first: of a question that was answered before: who did, and when (UTC seconds).
+    """
+
+    def __init__(self, why: str, pending: Sequence[str] | None = (), *, first: tuple[str, float] | None = None) -> None:
+        self.pending, self.first = tuple(pending or ()), first
         tail = f" Pending: {', '.join(map(repr, self.pending))}." if self.pending else " Nothing is pending."
-        super().__init__(f"{why}; nothing was changed.{'' if pending is None else tail}")
+        when = f" at {datetime.fromtimestamp(first[1], UTC):%Y-%m-%d %H:%M:%S} UTC" if first else ""
+        super().__init__(f"{why}{when}; nothing was changed.{'' if pending is None else tail}")
 
 
 class IdempotencyMismatchError(NineLivesError):
@@ -240,7 +248,21 @@ class LackOfSnapshotFrequency(NineLivesError):
 
 
 class SuspendTimeoutError(NineLivesError):
-    """An interrupt's deadline has passed."""
+    """
+    A question was not answered in time, and its run has ended with it. New input begins a new run.
+
+    Attributes:
+        interrupt_id: the question.
+        deadline_at: until when it could be answered (UTC seconds by the store's clock).
+    """
+
+    def __init__(self, thread_id: str, interrupt_id: str, deadline_at: float | None = None) -> None:
+        self.thread_id, self.interrupt_id, self.deadline_at = thread_id, interrupt_id, deadline_at
+        until = f" until {datetime.fromtimestamp(deadline_at, UTC):%Y-%m-%d %H:%M:%S} UTC" if deadline_at else ""
+        super().__init__(
+            f"thread {thread_id!r}: question {interrupt_id!r} could be answered{until} and was not; its run has"
+            " expired. Nothing ran. Call with new input to begin a new run."
+        )
 
 
 class RunQuarantinedError(NineLivesError):

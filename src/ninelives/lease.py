@@ -20,8 +20,9 @@ import weakref
 from dataclasses import dataclass
 from secrets import token_hex
 
+from ninelives.deadlines import sweep
 from ninelives.effects import acts_in_flight
-from ninelives.errors import LeaseLostError, StoreUnavailableError, WorkerLostError
+from ninelives.errors import LeaseLostError, NineLivesError, StoreUnavailableError, WorkerLostError
 from ninelives.model import Lease, RunStatus, WorkerLease
 from ninelives.store import Store
 
@@ -29,6 +30,10 @@ log = logging.getLogger(__name__)
 
 MARGIN = 0.1
 """Part of the lease's length by which we stop trusting it early."""
+SWEPT_MAX = 20
+"""So many overdue questions are seen to between two heartbeats."""
+SWEEP_ENDS_S = 10.0
+"""So long a closing keeper waits for the outcome that is being recorded."""
 
 
 class Keeper:
@@ -49,6 +54,8 @@ class Keeper:
         self._stop = threading.Event()
         self._former: list[str] = []
         self._to_end: list[tuple[Lease, RunStatus, str]] = []
+        self._sweeping: threading.Thread | None = None
+        self._leaves = threading.Event()
 
     def worker(self) -> WorkerLease:
         """
@@ -89,7 +96,10 @@ class Keeper:
 
     def close(self) -> None:
         """Leave: the worker is buried, its lock dropped. Runs that it still has are cut off."""
+        self._leaves.set()
         self._stop.set()
+        if self._sweeping is not None:
+            self._sweeping.join(SWEEP_ENDS_S)
         with self._mutex:
             for worker_id in self._former:
                 self._leave(worker_id)
@@ -175,7 +185,27 @@ class Keeper:
         self._end_what_is_left()
         with self._mutex:
             self._leave_formers()
+        self._see_to_deadlines()
         return True
+
+    def _see_to_deadlines(self) -> None:
+        """Questions whose time is over; in a thread of its own, for no heartbeat may wait for what that takes."""
+        if self._leaves.is_set() or (self._sweeping is not None and self._sweeping.is_alive()):
+            return
+        try:
+            if not self.store.perform(self.store.any_due()):
+                return
+        except NineLivesError as error:
+            log.info("not known whether a question is overdue: %s", error)
+            return
+        self._sweeping = threading.Thread(target=self._sweep, name="ninelives-deadlines", daemon=True)
+        self._sweeping.start()
+
+    def _sweep(self) -> None:
+        try:
+            sweep(self.store, limit=SWEPT_MAX, stopped=self._leaves.is_set)
+        except NineLivesError as error:
+            log.info("overdue questions are seen to later: %s", error)
 
 
 def _beat(keeper: weakref.ref[Keeper], worker: WorkerLease, stop: threading.Event, every_s: float) -> None:

@@ -304,6 +304,39 @@ class NewRun:
     replaces: str | None = None
     base: str | None = None
     take_head_as_base: bool = True
+    supersedes: bool = False
+    """The questions of the run that it closes are superseded, not withdrawn."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueuedInput:
+    """An input accepted while its thread waited: it becomes the run `run_id` when what is before it is over."""
+
+    run_id: str
+    owner: Owner
+    thread_id: str
+    graph: str
+    key: str | None
+    request: bytes
+    spec: RunSpec
+    queued_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Lapsed:
+    """
+    What became of a question whose time was over.
+
+    Attributes:
+        what: an outcome of `AtDeadline`, "reminded", or "withdrawn": nobody asks it any more.
+        run_id: of the run that goes on with it, or that has ended with it.
+    """
+
+    owner: Owner
+    thread_id: str
+    interrupt_id: str
+    what: str
+    run_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -368,7 +401,8 @@ class Effect:
 
     `fresh` is True for the one caller that may now perform it. `holder_alive`: the process that asked is not known to
     be dead (a stopped one is not), so it may still be at it. `claim_stands`: the run that asked is still being driven
-    by it.
+    by it. `inherits`: key of the act on another branch of the thread whose outcome counts for this one, too; `sent_as`:
+    the key that its receiver knows it by, which is that one's where it may have been sent there.
     """
 
     key: str
@@ -389,7 +423,20 @@ class Effect:
     holder_alive: bool
     claim_stands: bool
     effect_no: int = field(repr=False)
+    node: str = ""
+    deadline_at: float | None = None
+    overdue: bool = False
+    inherits: str | None = None
+    sent_as: str = ""
     fresh: bool = False
+
+    @property
+    def over(self) -> bool:
+        """
+        The last attempt cannot make it happen any more: it reported its own end, its process is known to be dead, or
+        the call's own limit has passed by a margin.
+        """
+        return self.by is not None or not self.holder_alive or self.overdue
 
 
 @dataclass(frozen=True, slots=True)
@@ -404,17 +451,81 @@ class NewEffect:
     ordinal: int
     args_digest: bytes
     lineage: str
+    timeout_s: float | None = None
+    on_fork: Literal["recorded", "live", "ask"] = "recorded"
 
 
 class InterruptState(StrEnum):
     PENDING = "pending"
     ANSWERED = "answered"
     WITHDRAWN = "withdrawn"
+    EXPIRED = "expired"
+    SUPERSEDED = "superseded"
+    SHADOW = "shadow"
+    """It was not asked: it is what would have been."""
+
+
+QuestionKind = Literal["free", "batch", "call"]
+"""What is asked: anything; leave for several tool calls at once (LangChain's review of a turn); for one tool call."""
+
+DecisionType = Literal["approve", "edit", "reject", "respond"]
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """
+    One tool call that a question asks leave for.
+
+    Attributes:
+        tool_call_id: None where nothing tells which call of the turn it is.
+        allowed: kinds of decisions that the graph takes for it.
+    """
+
+    tool_call_id: str | None
+    name: str
+    args: Mapping[str, Any]
+    allowed: tuple[str, ...]
+    description: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class AtDeadline:
+    """
+    What becomes of a question that nobody has answered in time.
+
+    Attributes:
+        text: the reason of a rejection, or what is answered.
+        to: who is asked next, one after the other, each for as long again; then it fails.
+    """
+
+    kind: Literal["reject", "approve", "respond", "escalate", "fail"]
+    text: str = ""
+    to: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NewQuestion:
+    """A question to be recorded. `schema`: JSON schema of what an answer must look like, if the graph says."""
+
+    interrupt_id: str
+    payload: Any
+    kind: QuestionKind = "free"
+    actions: tuple[Action, ...] = ()
+    schema: Mapping[str, Any] | None = None
+    deadline_s: float | None = None
+    at_deadline: AtDeadline | None = None
+    remind_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Interrupt:
-    """One question that the graph asked; `ask_no` grows when the same place asks again."""
+    """
+    One question that the graph asked; `ask_no` grows when the same place asks again.
+
+    Attributes:
+        digest: of the payload, as hex: what an answer says that it was shown.
+        for_whom: the actor that it has been escalated to; "" for anybody.
+    """
 
     interrupt_id: str
     ask_no: int
@@ -426,11 +537,19 @@ class Interrupt:
     payload: Any
     state: InterruptState
     asked_at: float
+    owner: Owner = ""
+    kind: QuestionKind = "free"
+    actions: tuple[Action, ...] = ()
+    schema: Mapping[str, Any] | None = None
+    digest: str = ""
+    deadline_at: float | None = None
+    at_deadline: AtDeadline | None = None
+    for_whom: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The answer to one question: who, when, by which channel."""
+    """The answer to one question: who, when, by which channel, and what they had been shown."""
 
     interrupt_id: str
     ask_no: int
@@ -439,6 +558,27 @@ class Decision:
     channel: str
     decided_at: float
     run_id: str
+    note: str | None = None
+    digest: str = ""
+    status: Literal["accepted", "withdrawn"] = "accepted"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """
+    What a person has decided about one tool call.
+
+    Attributes:
+        args: those that may run.
+        shown: those that were asked about.
+    """
+
+    tool_call_id: str
+    type: DecisionType
+    name: str
+    args: Mapping[str, Any]
+    shown: Mapping[str, Any]
+    actor: str = ""
 
 
 @dataclass(frozen=True, slots=True)

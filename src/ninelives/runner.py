@@ -9,6 +9,7 @@ in the store before the next one begins, and so a recorded step never runs again
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import threading
 import time
@@ -19,6 +20,7 @@ from types import MappingProxyType
 from typing import Any, TypeAlias
 
 from langchain_core.callbacks import BaseCallbackHandler, BaseCallbackManager
+from langchain_core.messages import ToolMessage
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import (
     ChannelVersions,
@@ -32,6 +34,9 @@ from langgraph.pregel import Pregel
 from langgraph.types import Command, Interrupt, PregelTask, StateSnapshot
 
 from ninelives import _langgraph
+from ninelives.approvals import Approvals, Reviewed, guarded
+from ninelives.calls import Calls
+from ninelives.config import EffectsSettings
 from ninelives.effects import JOURNAL_KEY, Journal
 from ninelives.errors import (
     EffectOutcomeUnknownError,
@@ -41,8 +46,20 @@ from ninelives.errors import (
     NoCheckpointFoundError,
     StoreUnavailableError,
 )
+from ninelives.interrupts import understood
 from ninelives.lease import Claim
-from ninelives.model import EffectState, Run, RunSpec, RunStatus, Scope, StoredCheckpoint, Unreadable, Usage
+from ninelives.model import (
+    Effect,
+    EffectState,
+    NewQuestion,
+    Run,
+    RunSpec,
+    RunStatus,
+    Scope,
+    StoredCheckpoint,
+    Unreadable,
+    Usage,
+)
 from ninelives.saver import Paths, Saver
 from ninelives.store import Act, Store
 
@@ -70,6 +87,9 @@ class Plan:
     executor: _langgraph.RunExecutor
     keep: frozenset[str] = frozenset()
     replay_max: int = REPLAY_MAX
+    effects: EffectsSettings = field(default_factory=EffectsSettings)
+    approvals: Approvals = field(default_factory=Approvals)
+    tools: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -130,7 +150,8 @@ class Drive:
             from_nothing=run.spec.from_base and run.base is None,
             spent=self.spent.take,
         )
-        self.saver.graph = plan.graph
+        self.calls = Calls(self.journal, rules=plan.effects.tools)
+        self.saver.graph, self.saver.calls = plan.graph, self.calls
         self.graph = _langgraph.with_saver(plan.graph, self.saver)
         self.graph.__dict__.update(attributes)
         self.config = self._config(config)
@@ -146,6 +167,9 @@ class Drive:
         """
         if isinstance(self.run.spec.input, Unreadable):
             raise self.run.spec.input.error
+        self.calls.verdicts = await self.store.aperform(self.store.list_verdicts(self.scope, self.run.thread_id))
+        if self.plan.approvals.tools:
+            await self._guard_calls()
         checkpointed, command_kept = await self.store.aperform(self.store.has_begun(self.claim.lease))
         goes_on = checkpointed or command_kept or self.run.continues is not None
         if goes_on or not self.run.spec.from_base:
@@ -159,6 +183,16 @@ class Drive:
             if self.run.spec.from_base and self.run.base is not None:
                 await self._must_have(self.run.base)
                 self.config["configurable"]["checkpoint_id"] = self.run.base
+            if self.input is not None and not (self.run.spec.from_base and self.run.base is None):
+                await self._close_open_calls()
+
+    async def _guard_calls(self) -> None:
+        """Have the tools that the settings name ask, but for calls that the graph itself has had reviewed."""
+        thread_id, approvals = self.run.thread_id, self.plan.approvals
+        decisions = await self.store.aperform(self.store.list_decisions(self.scope, thread_id, chain=self.run.chain))
+        asked = self.store.list_interrupts(self.scope, thread_id, pending_only=False)
+        reviewed = Reviewed.of(await self.store.aperform(asked) if decisions else (), decisions)
+        self.calls.guard = lambda tool: guarded(tool, approvals, reviewed)
 
     async def _at_gate(self) -> bool:
         """
@@ -197,6 +231,40 @@ class Drive:
             before=spec.interrupt_before or graph.interrupt_before_nodes,
             after=[] if recorded else spec.interrupt_after or graph.interrupt_after_nodes,
         )
+
+    async def _close_open_calls(self) -> None:
+        """A new input never comes behind tool calls that have no result: no model would take that history."""
+        if await self.store.aperform(self.store.status_before(self.claim.lease)) in (None, RunStatus.DONE):
+            return
+        base = self.run.base if self.run.spec.from_base else None
+        act = self.store.get_checkpoint(self.scope, self.run.thread_id, "", base)
+        if (head := await self.store.aperform(act)) is None:
+            return
+        # Named, so that LangGraph does not apply what is recorded at the head: the new input will drop it.
+        place = {"thread_id": self.run.thread_id, "checkpoint_id": head.checkpoint_id}
+        reader = CheckedSaver(self.store, plan=self.plan, owner=self.run.owner)
+        snapshot = await _langgraph.with_saver(self.plan.graph, reader).aget_state({"configurable": place})
+        for opening in _langgraph.open_calls(self.plan.graph, snapshot.values):
+            closing = await self._closing(opening.calls, head)
+            closed = _langgraph.with_messages_first(self.input, opening.channel, closing)
+            if closed is None:
+                log.warning("run %s: its input has no place for the results of open tool calls", self.run.run_id)
+            else:
+                self.input = closed
+
+    async def _closing(self, calls: Sequence[Mapping[str, Any]], head: StoredCheckpoint) -> list[ToolMessage]:
+        """A tool message for each call: what it really gave, or what is known of it."""
+        thread_id = self.run.thread_id
+        outputs = await self.store.aperform(self.store.list_calls(self.scope, thread_id))
+        recorded = _langgraph.recorded_results(head.writes, outputs.values())
+        effects = await self.store.aperform(self.store.list_effects(self.scope, thread_id=thread_id))
+        acts = {effect.call_id: effect for effect in effects if effect.call_id}
+        return [
+            recorded[call["id"]]
+            if call["id"] in recorded
+            else _langgraph.told(self.run.run_id, call, *_what_is_known(acts.get(call["id"])))
+            for call in calls
+        ]
 
     async def _must_have(self, base: str) -> None:
         """LangGraph would take a checkpoint that is not there for an empty thread, and begin anew."""
@@ -245,7 +313,7 @@ class Drive:
         decisions = await self.store.aperform(
             self.store.list_decisions(self.scope, self.run.thread_id, chain=self.run.chain)
         )
-        known = {decision.interrupt_id: decision.value for decision in decisions}
+        known = self.calls.answers = {decision.interrupt_id: decision.value for decision in decisions}
         answers = {interrupt.id: known[interrupt.id] for interrupt in asked if interrupt.id in known}
         given = self.run.spec.input if fresh and _is_command(self.run.spec.input) else None
         if answers or given is not None:
@@ -267,6 +335,7 @@ class Drive:
             "thread_id": run.thread_id,
             _langgraph.STRICT_RESUME_KEY: True,
             JOURNAL_KEY: self.journal,
+            _langgraph.HOOKS_KEY: self.calls,
         }
         merged: RunnableConfig = {
             **config,
@@ -465,6 +534,7 @@ class RunSaver(CheckedSaver):
     """A saver under a claim that remembers the head it was given and what the graph has asked in this drive."""
 
     graph: AnyGraph
+    calls: Calls
     _defers = True
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -579,7 +649,17 @@ class RunSaver(CheckedSaver):
         self._untouched = False
         if not config["configurable"].get("checkpoint_ns"):
             self.asked.update(i.id for channel, value in writes if channel == _langgraph.INTERRUPT for i in value)
-        return super()._put_writes(config, writes, task_id, task_path)
+        act = super()._put_writes(config, writes, task_id, task_path)
+        self.calls.forget(task_id)
+        return act
+
+    def _questions(self, writes: Any, task_id: str) -> Sequence[NewQuestion]:
+        asked = [each for channel, value in writes if channel == _langgraph.INTERRUPT for each in value]
+        return [self._question(each, self.calls.of_task(task_id)) for each in asked]
+
+    def _question(self, asked: Interrupt, tool_calls: Sequence[Mapping[str, Any]]) -> NewQuestion:
+        own = self.calls.journal.terms.pop(asked.id, None)
+        return self.plan.approvals.timed(understood(asked, tool_calls), own)
 
 
 class Driving:
@@ -649,6 +729,15 @@ class Driving:
                 raise public from failed
             if failed is not error:
                 raise
+
+
+def _what_is_known(effect: Effect | None) -> tuple[str, str]:
+    """What a model is told of a call whose step was never finished, and the status of that."""
+    if effect is None or effect.state is EffectState.NOT_DONE:
+        return "This call was not carried out: the work was stopped before it.", "error"
+    if effect.state is EffectState.DONE:
+        return effect.result if isinstance(effect.result, str) else json.dumps(effect.result, default=str), "success"
+    return "It is not known whether this was done: the work was stopped in the middle of it.", "error"
 
 
 def _is_command(input: Any) -> bool:

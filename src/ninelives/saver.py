@@ -30,7 +30,8 @@ from langgraph.checkpoint.base import (
 
 from ninelives import _langgraph
 from ninelives.errors import MutatedStateWarning
-from ninelives.model import NO_USAGE, Lease, Scope, StoredCheckpoint, Usage
+from ninelives.interrupts import understood
+from ninelives.model import NO_USAGE, Lease, NewQuestion, Scope, StoredCheckpoint, Usage
 from ninelives.store import Act, PutCheckpoint, PutWrites, Store
 
 log = logging.getLogger(__name__)
@@ -257,12 +258,16 @@ class Saver(BaseCheckpointSaver[int]):
             writes=_numbered(_of_failure(writes) if failed else writes),
             withdraw=(WRITES_IDX_MAP[_langgraph.RESUME],) if failed else (),
             replace=self.lease is not None and _langgraph.is_input_task(checkpoint_id, task_id),
-            questions=_questions(writes) if self.lease else (),
+            questions=self._questions(writes, task_id) if self.lease else (),
             kind=_kind(checkpoint_id, task_id, {channel for channel, _ in writes}),
             usage=self._spent() if self.lease else NO_USAGE,
             defers=self._defers,
         )
         return self.store.put_writes(self.scope, thread_id, put, self.lease)
+
+    def _questions(self, writes: Sequence[tuple[str, Any]], task_id: str) -> Sequence[NewQuestion]:
+        asked = [each for channel, value in writes if channel == _langgraph.INTERRUPT for each in value]
+        return [understood(each) for each in asked]
 
     # -- keeping house --------------------------------------------------------------------------------------------
 
@@ -377,11 +382,6 @@ def _kind(checkpoint_id: str, task_id: str, channels: set[str]) -> str:
     if _langgraph.ERROR in channels:
         return "task_failed"
     return "task_asked" if channels <= {_langgraph.INTERRUPT, _langgraph.RESUME} else "task_done"
-
-
-def _questions(writes: Sequence[tuple[str, Any]]) -> list[tuple[str, Any]]:
-    asked = [i for channel, value in writes if channel == _langgraph.INTERRUPT for i in value]
-    return [(interrupt.id, interrupt.value) for interrupt in asked]
 
 
 async def _done(future: Future[None]) -> None:

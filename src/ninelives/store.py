@@ -30,10 +30,13 @@ from ninelives.model import (
     EffectState,
     Event,
     Interrupt,
+    Lapsed,
     Lease,
     NewEffect,
+    NewQuestion,
     NewRun,
     PrunePlan,
+    QueuedInput,
     Resealed,
     Room,
     Run,
@@ -43,6 +46,7 @@ from ninelives.model import (
     StoredCheckpoint,
     Thread,
     Usage,
+    Verdict,
     Worker,
     WorkerLease,
 )
@@ -146,7 +150,7 @@ class PutWrites:
     writes: Sequence[tuple[int, str, Any]]
     withdraw: Sequence[int] = ()
     replace: bool = False
-    questions: Sequence[tuple[str, Any]] = ()
+    questions: Sequence[NewQuestion] = ()
     kind: str = "task_done"
     """Of the event that tells of it: `task_done`, `task_failed`, `task_asked`, `input`."""
     defers: bool = False
@@ -321,7 +325,8 @@ class Store(ABC):
         Admit a run and claim it in one transaction: once this has returned, the request outlives every process.
 
         A key seen before gives back its run and no lease; nothing changes. `new.closes` names the unfinished run that
-        this one supersedes: it becomes `abandoned` and its questions withdrawn in the same transaction.
+        this one supersedes: it becomes `abandoned` and its questions withdrawn in the same transaction. An input that
+        has waited for its turn longer goes first: the run is that input's then, with a lease.
 
         Raises:
             IdempotencyMismatchError: the key was used with another request.
@@ -352,22 +357,28 @@ class Store(ABC):
         thread_id: str,
         answers: Mapping[str, Any],
         new: NewRun,
-        worker: WorkerLease,
+        worker: WorkerLease | None,
         *,
         actor: str,
         channel: str,
+        shown: Mapping[str, str] | None = None,
+        note: str | None = None,
     ) -> Act[Admission]:
         """
         Record decisions for pending questions and the run that goes on with them, in one transaction.
 
         Args:
             answers: value by interrupt id.
+            worker: claims that run; None: it is queued, for whoever has the graph to take over.
+            shown: by interrupt id, the digest of what whoever answers had before them.
+            note: why, in words.
 
         A key seen before gives back its run and no lease, as in `start_run`.
 
         Raises:
             IdempotencyMismatchError: the key was used with another request.
-            InvalidDecisionError: an id that is not pending (unknown, answered, withdrawn); says which are.
+            InvalidDecisionError: an id that is not pending (unknown, withdrawn, or answered: says by whom), or what
+                was shown is not what is asked now; says what is pending.
             ThreadBusyError: a live run holds the thread.
         """
 
@@ -431,6 +442,10 @@ class Store(ABC):
     @abstractmethod
     def has_leave(self, lease: Lease) -> Act[bool]:
         """Whether a person has let the run go on from the checkpoint that is the thread's head now."""
+
+    @abstractmethod
+    def status_before(self, lease: Lease) -> Act[RunStatus | None]:
+        """How the run before this one ended on its thread, state edits left out; None: there was none."""
 
     @abstractmethod
     def has_begun(self, lease: Lease) -> Act[tuple[bool, bool]]:
@@ -542,8 +557,109 @@ class Store(ABC):
         """The thread's questions, in the order in which they were asked."""
 
     @abstractmethod
-    def list_decisions(self, scope: Scope, thread_id: str, *, chain: str | None = None) -> Act[list[Decision]]:
-        """Accepted answers, of all runs or of one chain, oldest first."""
+    def list_questions(self, scope: Scope, *, limit: int = 1000) -> Act[list[Interrupt]]:
+        """What waits for an answer on any thread, the oldest first."""
+
+    @abstractmethod
+    def list_decisions(
+        self, scope: Scope, thread_id: str, *, chain: str | None = None, withdrawn: bool = False
+    ) -> Act[list[Decision]]:
+        """Accepted answers, of all runs or of one chain, oldest first; with `withdrawn`, those taken back as well."""
+
+    @abstractmethod
+    def list_verdicts(self, scope: Scope, thread_id: str) -> Act[dict[str, Verdict]]:
+        """What people have decided about the thread's tool calls, by tool call id."""
+
+    @abstractmethod
+    def ask_again(self, scope: Scope, thread_id: str, *, by: str) -> Act[list[str]]:
+        """
+        Take back the answers on which the thread's newest run has failed, and ask again: the same questions, under the
+        next ask number. The run waits then. Returns their interrupt ids.
+
+        Raises:
+            InvalidDecisionError: the newest run has not failed, or on no answer.
+            ThreadBusyError: a live run holds the thread.
+            NoCheckpointFoundError: no such thread.
+        """
+
+    @abstractmethod
+    def note_shadow(
+        self, lease: Lease, question: NewQuestion, *, ns: str, task_id: str, checkpoint_id: str
+    ) -> Act[None]:
+        """
+        Record what would have been asked; nothing waits for it. The same one again is fine.
+
+        Raises:
+            LeaseLostError: the claim no longer owns the run.
+        """
+
+    # -- deadlines of questions -----------------------------------------------------------------------------------
+
+    @abstractmethod
+    def any_due(self) -> Act[bool]:
+        """Whether a question waits whose time is over, or that is to be reminded of."""
+
+    @abstractmethod
+    def list_due(
+        self, scope: Scope, *, thread_id: str | None = None, limit: int = 100, skip: int = 0
+    ) -> Act[list[Interrupt]]:
+        """Questions whose time is over, the longest overdue first, without what they show; none of a busy thread."""
+
+    @abstractmethod
+    def remind_due(self, scope: Scope, *, limit: int = 100) -> Act[list[Lapsed]]:
+        """One event for each question that is to be reminded of now; each is once."""
+
+    @abstractmethod
+    def lapse(self, question: Interrupt, what: str, value: Any, run_id: str) -> Act[Lapsed | None]:
+        """
+        Have one outcome come true for a question whose time is over, if it is pending still.
+
+        Args:
+            what: "approve", "reject" or "respond": `value` is decided, and the run `run_id` queued that goes on with
+                it; "escalate": it is asked of the next actor, for as long again; "fail": it is expired, and its run.
+
+        Returns:
+            None: it was decided meanwhile, or its run was cut off and has to be continued first.
+
+        Raises:
+            ThreadBusyError: a live run holds the thread.
+        """
+
+    # -- inputs that wait for their turn --------------------------------------------------------------------------
+
+    @abstractmethod
+    def queue_input(self, scope: Scope, new: NewRun) -> Act[QueuedInput]:
+        """
+        Accept an input for a thread whose newest run is unfinished: it outlives every process, and becomes a run when
+        what is before it is over. The same key again is the same input.
+
+        Raises:
+            IdempotencyMismatchError: the key was used with another request.
+            DivergentStateError: nothing is unfinished, so that it can run now.
+            NoCheckpointFoundError, GraphChangedError: as `start_run`.
+        """
+
+    @abstractmethod
+    def start_queued(self, scope: Scope, thread_id: str, worker: WorkerLease) -> Act[Admission | None]:
+        """
+        Make a run of the thread's next input and claim it. None: none waits, or what is before it is not over.
+
+        Raises:
+            ThreadBusyError: a live run holds the thread.
+            WorkerLostError: the worker's own lease has ended.
+        """
+
+    @abstractmethod
+    def find_queued(self, scope: Scope, thread_id: str) -> Act[QueuedInput | None]:
+        """The thread's next input that waits for its turn."""
+
+    @abstractmethod
+    def list_queued(self, scope: Scope, thread_id: str | None = None, *, limit: int = 1000) -> Act[list[QueuedInput]]:
+        """Inputs that wait for their turn, of one thread or of all, in order."""
+
+    @abstractmethod
+    def drop_queued(self, scope: Scope, thread_id: str) -> Act[list[QueuedInput]]:
+        """Forget the inputs that wait on a thread; each leaves an event. Closing its unfinished run does so, too."""
 
     # -- effects ------------------------------------------------------------------------------------------------
 
@@ -589,6 +705,27 @@ class Store(ABC):
         self, scope: Scope, *, thread_id: str | None = None, state: EffectState | None = None
     ) -> Act[list[Effect]]:
         """Effects, oldest first."""
+
+    # -- finished calls -----------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def keep_call(self, lease: Lease, key: str, kind: str, output: Any) -> Act[None]:
+        """
+        Record what a finished call gave ("call": a tool's, "model": a model's) before the step that it is part of is
+        recorded. The first record under a key counts. All of a thread's go when a run of it is done.
+
+        Raises:
+            LeaseLostError: the claim no longer owns the run.
+            UnknownTypeError: it could not be loaded again.
+        """
+
+    @abstractmethod
+    def find_call(self, lease: Lease, key: str) -> Act[Any]:
+        """What was recorded under this key on the claim's thread; None if nothing was."""
+
+    @abstractmethod
+    def list_calls(self, scope: Scope, thread_id: str) -> Act[dict[str, Any]]:
+        """The recorded outputs of tool calls, by key."""
 
     # -- events and graphs --------------------------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ from ninelives.model import (
     Admission,
     Lease,
     NewEffect,
+    NewQuestion,
     NewRun,
     RunSpec,
     RunStatus,
@@ -84,10 +85,18 @@ class Desk:
         return self.do(self.store.finish_run(lease, status, **fields))
 
     def answer(
-        self, worker: WorkerLease, answers: Mapping[str, Any], run_id: str = "r2", *, actor: str = "ann", **fields: Any
+        self,
+        worker: WorkerLease | None,
+        answers: Mapping[str, Any],
+        run_id: str = "r2",
+        *,
+        actor: str = "ann",
+        note: str | None = None,
+        shown: Mapping[str, str] | None = None,
+        **fields: Any,
     ) -> Admission:
-        new = self.new(run_id, **fields)
-        return self.do(self.store.answer(ONE_USER, "t", answers, new, worker, actor=actor, channel="test"))
+        new, by = self.new(run_id, **fields), {"actor": actor, "channel": "test", "note": note, "shown": shown}
+        return self.do(self.store.answer(ONE_USER, "t", answers, new, worker, **by))  # type: ignore[arg-type]
 
     # -- state ----------------------------------------------------------------------------------------------------
 
@@ -152,7 +161,9 @@ class Desk:
     ) -> None:
         """A task's question, as the saver records it."""
         question = (-3, "__interrupt__", payload)
-        self.write(lease, "c1", task, question, questions=[(interrupt_id, payload)], ns=ns, kind="task_asked")
+        self.write(
+            lease, "c1", task, question, questions=[NewQuestion(interrupt_id, payload)], ns=ns, kind="task_asked"
+        )
 
     def head(self, thread_id: str = "t", *, ns: str = "", scope: Scope = ONE_USER) -> StoredCheckpoint | None:
         return self.do(self.store.get_checkpoint(scope, thread_id, ns, None))

@@ -13,7 +13,7 @@ import pytest
 from contract.desk import TTL_S, Desk
 from contract.faults import Breaker, BrokenError, Gate, PulledError
 from ninelives.errors import StoreUnavailableError
-from ninelives.model import ONE_USER, EffectState, Lease, RunStatus, Usage, WorkerLease
+from ninelives.model import ONE_USER, EffectState, Lease, NewQuestion, RunStatus, Usage, WorkerLease
 from ninelives.store import Act
 
 
@@ -28,7 +28,14 @@ class Scene:
         desk.do(desk.store.open_effect(self.lease, desk.effect("known")))
         other = desk.start(self.worker, "asked", "asking")
         desk.put(other, "c1", thread_id="asking")
-        desk.write(other, "c1", "k", (-3, "__interrupt__", 1), thread_id="asking", questions=[("q1", "?"), ("q2", "?")])
+        desk.write(
+            other,
+            "c1",
+            "k",
+            (-3, "__interrupt__", 1),
+            thread_id="asking",
+            questions=[NewQuestion("q1", "?"), NewQuestion("q2", "?")],
+        )
         desk.finish(other, RunStatus.INTERRUPTED)
 
 
@@ -48,7 +55,7 @@ ACTS: dict[str, Callable[[Desk, Scene], Act[Any]]] = {
         ("n", "new"),
         withdraw=[-4],
         replace=True,
-        questions=[("q1", "?"), ("q2", "?")],
+        questions=[NewQuestion("q1", "?"), NewQuestion("q2", "?")],
     ),
     "open_effect": lambda d, s: d.store.open_effect(s.lease, d.effect("e1")),
     "settle_effect": lambda d, s: d.store.settle_effect(ONE_USER, "known", EffectState.DONE, 1, by="ann", why="saw it"),

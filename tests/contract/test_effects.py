@@ -154,6 +154,20 @@ def test_not_done_only_once_the_asker_is_known_dead(desk: Desk) -> None:
     assert settle(desk, EffectState.NOT_DONE).state is EffectState.NOT_DONE
 
 
+def test_not_done_once_the_call_has_passed_its_own_limit(desk: Desk) -> None:
+    """A call that has ended by its own limit, and a margin, cannot happen any more, though its process may live."""
+    opened(desk, desk.start(desk.worker("w1")), timeout_s=60.0)
+    desk.clock.advance(64)
+    unknown = opened(desk, desk.take_over(desk.worker("w2")), timeout_s=60.0)
+    assert (unknown.holder_alive, unknown.over) == (True, False)
+    with pytest.raises(InvalidDecisionError, match="may still be at it"):
+        settle(desk, EffectState.NOT_DONE)
+
+    desk.clock.advance(2)
+
+    assert settle(desk, EffectState.NOT_DONE).state is EffectState.NOT_DONE
+
+
 def test_an_unknown_one_may_be_settled_as_done_at_once(desk: Desk) -> None:
     """That it happened cannot be undone by a process that wakes up: it is fenced, and its own word comes too late."""
     old = desk.start(desk.worker("w1"))

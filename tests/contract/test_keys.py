@@ -15,7 +15,18 @@ from contract.desk import Desk
 from contract.faults import Breaker, BrokenError
 from ninelives.config import KEYS_VARIABLE
 from ninelives.errors import EncryptionKeyError, StoreCorruptError, StoreUnavailableError
-from ninelives.model import ONE_USER, Bookmark, EffectState, Lease, Resealed, Room, RunStatus, Scope
+from ninelives.model import (
+    ONE_USER,
+    AtDeadline,
+    Bookmark,
+    EffectState,
+    Lease,
+    NewQuestion,
+    Resealed,
+    Room,
+    RunStatus,
+    Scope,
+)
 from ninelives.store import Store
 from ninelives.stores import open_store
 from ninelives.stores.codec.keys import KeyRing
@@ -94,9 +105,11 @@ def filled(desk: Desk) -> Lease:
         desk.write(lease, f"c{n}", f"k{n}", ("n", f"written {n}"))
     effect = desk.do(desk.store.open_effect(lease, desk.effect()))
     desk.do(desk.store.finish_effect(lease, effect, EffectState.DONE, {"paid": 5}, why="the bank said so"))
-    desk.write(lease, "c1", "asks", (-3, "__interrupt__", "go?"), questions=[("q1", "go?")], kind="task_asked")
+    asked = NewQuestion("q1", "go?", deadline_s=60.0, at_deadline=AtDeadline("reject", "too late"))
+    desk.write(lease, "c1", "asks", (-3, "__interrupt__", "go?"), questions=[asked], kind="task_asked")
+    desk.do(desk.store.keep_call(lease, "call-1", "call", {"weather": "fine"}))
     desk.finish(lease, RunStatus.INTERRUPTED, cause="it asks")
-    answered = desk.answer(worker, {"q1": {"yes": True}}).lease
+    answered = desk.answer(worker, {"q1": {"yes": True}}, note="it is cheap").lease
     assert answered is not None
     desk.finish(answered, RunStatus.FAILED, cause="ValueError: not so")
     desk.put(None, "c1", scope=Scope("ann"), values={"n": "ann's"})

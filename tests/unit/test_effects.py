@@ -18,6 +18,7 @@ from langgraph.types import Command, RetryPolicy, interrupt
 
 from agents import SAFE_S, Home, Log, asks, chain, config, fan, loses_its_lease
 from ninelives import (
+    ConfigError,
     EffectOutcomeUnknownError,
     InvalidDecisionError,
     LeaseLostError,
@@ -73,8 +74,17 @@ def stumbled(home: Home, call: Any) -> tuple[Any, Stumbling]:
     return agent, node
 
 
+def step_that(call: Any) -> Any:
+    """A node that calls, and tells what came of it."""
+
+    def n(state: Log) -> Any:
+        return {"log": [str(call())]}
+
+    return n
+
+
 def settle(home: Home, state: EffectState, result: Any = None) -> None:
-    (act,) = home.effects()
+    act = home.effects()[-1]
     home.store.perform(home.store.settle_effect(ONE_USER, act.key, state, result, by="ada", why="looked"))
 
 
@@ -330,14 +340,176 @@ def test_a_loop_acts_each_time(home: Home, till: Till) -> None:
     assert len({key for _, key in till.paid}) == 6
 
 
-def test_start_over_acts_anew(home: Home, till: Till) -> None:
-    """What starts over is another attempt by choice: its acts are its own."""
+def test_a_start_over_takes_over_what_was_done(home: Home, till: Till) -> None:
+    """Nobody is charged twice because somebody pressed start over: the recorded result counts on the new branch."""
     pay = effect(sync_function(till))
+    agent, _ = stumbled(home, lambda: pay("o1"))
+
+    out = agent.invoke(asks(), thread="t", on_unfinished="start_over")
+
+    assert len(till.paid) == 1
+    first, second = home.effects()
+    assert (second.state, second.inherits, second.result) == (EffectState.DONE, first.key, first.result)
+    assert out["log"] == [str(first.result)]
+
+
+def test_a_start_over_may_act_anew(home: Home, till: Till) -> None:
+    """`on_fork="live"`: what starts over is another attempt by choice, and its acts are its own."""
+    pay = effect(on_fork="live")(sync_function(till))
     agent, _ = stumbled(home, lambda: pay("o1"))
 
     agent.invoke(asks(), thread="t", on_unfinished="start_over")
 
     assert len(till.paid) == 2
+
+
+def test_a_start_over_may_ask(home: Home, till: Till) -> None:
+    """`on_fork="ask"`: a person says whether what was done counts; said to be not done, it is done once more."""
+    pay = effect(on_fork="ask")(sync_function(till))
+    agent, _ = stumbled(home, lambda: pay("o1"))
+    with pytest.raises(EffectOutcomeUnknownError, match="another branch"):
+        agent.invoke(asks(), thread="t", on_unfinished="start_over")
+
+    settle(home, EffectState.NOT_DONE)
+    agent.continue_run("t")
+
+    assert len(till.paid) == 2
+
+
+def test_what_is_unknown_stays_so_on_another_branch(home: Home, till: Till) -> None:
+    """A start-over does not repeat an act of which nobody knows whether it happened."""
+    calls: list[int] = []
+
+    def pay(order: str) -> str:
+        calls.append(1)
+        raise ConnectionError("the line is dead")
+
+    marked = effect(pay)
+    agent = home.protect(chain(step_that(lambda: marked("o1"))))
+    with pytest.raises(ConnectionError):
+        agent.invoke(asks(), thread="t")
+
+    with pytest.raises(EffectOutcomeUnknownError):
+        agent.invoke(asks(), thread="t", on_unfinished="start_over")
+
+    assert len(calls) == 1
+
+
+def test_a_fork_takes_over_what_came_after_it(home: Home, till: Till) -> None:
+    """Turns after a checkpoint paid; a fork from there is given the first of it, and the next turn acts for itself."""
+    pay = effect(sync_function(till))
+    agent = home.protect(chain(step_that(lambda: pay("o1"))))
+    agent.invoke(asks("begin"), thread="t")
+    begun = agent.get_state(config("t")).config
+    for _ in range(2):
+        agent.invoke(asks("on"), thread="t")
+    assert len(till.paid) == 3
+
+    fork = {"configurable": {"thread_id": "t", "checkpoint_id": begun["configurable"]["checkpoint_id"]}}
+    agent.invoke(asks("again"), fork)
+
+    assert len(till.paid) == 3
+    agent.invoke(asks("on"), thread="t")
+    assert len(till.paid) == 4
+
+
+def test_a_new_turn_after_an_abandoned_one_acts(home: Home, till: Till) -> None:
+    """Another request is another act, though the one before had done the same and was given up."""
+    pay = effect(sync_function(till))
+    agent, stumbling = stumbled(home, lambda: pay("o1"))
+    del stumbling
+
+    agent.invoke(asks(), thread="t", on_unfinished="abandon")
+
+    assert len(till.paid) == 2
+
+
+@pytest.mark.parametrize(("policy", "paid"), [("repeat", 2), ("skip", 1)])
+def test_a_policy_says_what_becomes_of_an_unknown_act(home: Home, policy: Any, paid: int) -> None:
+    """Done again under the same key, or not done again and said to be unknown; nobody is asked."""
+    keys: list[str] = []
+
+    def pay(order: str) -> str:
+        keys.append(idempotency_key())
+        if len(keys) == 1:
+            raise ConnectionError("the line is dead")
+        return "paid"
+
+    marked = effect(unknown=policy)(pay)
+    agent = home.protect(chain(step_that(lambda: marked("o1"))))
+    with pytest.raises(ConnectionError):
+        agent.invoke(asks(), thread="t")
+
+    out = agent.continue_run("t")
+
+    assert len(keys) == paid
+    assert len({*keys}) == 1
+    told = {"repeat": "paid", "skip": "It is not known whether this was done. It was not done again."}[policy]
+    assert out["log"] == [told]
+    state = {"repeat": EffectState.DONE, "skip": EffectState.UNKNOWN}[policy]
+    assert [one.state for one in home.effects()] == [state]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"unknown": "probe"}, "do not fit together"),
+        ({"unknown": "ask", "probe": lambda order: NotDone()}, "do not fit together"),
+        ({"unknown": "retry"}, "'retry' is not a choice"),
+        ({"on_fork": "again"}, "'again' is not a choice"),
+        ({"timeout_s": 0}, "must be more than 0"),
+    ],
+)
+def test_a_marking_that_makes_no_sense_is_refused(wrong: dict[str, Any], said: str) -> None:
+    """When the function is marked, long before it is called."""
+    with pytest.raises(ConfigError, match=said):
+        effect(**wrong)(lambda order: order)
+
+
+async def test_an_async_act_is_cut_off_and_unknown(home: Home) -> None:
+    """After its `timeout_s` nobody knows; it is not done again, and a person settles it."""
+    begun: list[str] = []
+
+    async def pay(order: str) -> str:
+        begun.append(order)
+        await asyncio.Event().wait()
+        return "paid"
+
+    marked = effect(timeout_s=0.01)(pay)
+
+    async def node(state: Log) -> dict[str, Any]:
+        return {"log": [await marked("o1")]}
+
+    agent = home.protect(StateGraph(Log).add_node("n", node).add_edge(START, "n").compile())
+    with pytest.raises(TimeoutError):
+        await agent.ainvoke(asks(), thread="t")
+
+    with pytest.raises(EffectOutcomeUnknownError, match="TimeoutError"):
+        await agent.acontinue_run("t")
+    settle(home, EffectState.DONE, "paid after all")
+    out = await agent.acontinue_run("t")
+
+    assert begun == ["o1"]
+    assert out["log"] == ["paid after all"]
+
+
+def test_arguments_that_do_not_fit_are_no_act(home: Home, till: Till) -> None:
+    """The tool refuses them before its body: nothing was begun, and nothing is unknown."""
+    made = effect(StructuredTool.from_function(sync_function(till), name="pay", description="Pay."))
+
+    def node(state: Log) -> dict[str, Any]:
+        try:
+            made.invoke({"ordr": "o1"})
+        except ValueError as error:
+            return {"log": [type(error).__name__]}
+        return {}
+
+    agent = home.protect(StateGraph(Log).add_node("n", node).add_edge(START, "n").compile())
+
+    out = agent.invoke(asks(), thread="t")
+
+    assert out["log"] == ["ValidationError"]
+    assert home.effects() == []
 
 
 def test_nodes_retry_replays(home: Home, till: Till) -> None:

@@ -168,7 +168,7 @@ def test_the_file_gets_smaller_when_a_thread_is_forgotten(path: Path, store: Sql
     store.compact()
 
     assert before > 400_000
-    assert path.stat().st_size < 100_000
+    assert path.stat().st_size < 130_000
     assert store.room().free == 0
     assert Desk(other, HandClock(), sync=True).checkpoints() == ["c19"]
     other.close()
@@ -182,7 +182,7 @@ def test_room_is_given_back_by_itself(path: Path, store: SqliteStore, desk: Desk
     desk.do(store.delete_thread(ONE_USER, "t"))
     desk.worker()  # acts are done in order: what followed the last one is done, too
 
-    assert path.stat().st_size < 100_000
+    assert path.stat().st_size < 130_000
 
 
 def test_a_reader_keeps_its_room_until_it_has_read_on(path: Path, store: SqliteStore, desk: Desk) -> None:
@@ -201,7 +201,7 @@ def test_a_reader_keeps_its_room_until_it_has_read_on(path: Path, store: SqliteS
     assert reader.execute("select count(*) from checkpoint").fetchone() == (20,)
     reader.close()
     assert store.compact().free == 0
-    assert path.stat().st_size < 100_000
+    assert path.stat().st_size < 130_000
 
 
 def test_a_file_made_by_other_hands_is_written_anew(path: Path, clock: HandClock) -> None:

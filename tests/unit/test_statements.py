@@ -22,12 +22,13 @@ SCANS = {
     "list_runs": "all threads, by run_no, no more than a page",
     "list_effects": "an operator asks for all",
     "list_threads": "one row per thread is what is asked for",
+    "list_questions": "of all threads, by an index of those that wait",
     "list_workers": "as many rows as processes",
     "add_thread": "SQLite's check of parent_thread, which is skipped unless a reference is open",
 }
 """Statements that may read a whole table, and why."""
 
-GIVEN = {"json_each", "j", "wanted", "chain", "CONSTANT"}
+GIVEN = {"json_each", "j", "wanted", "chain", "CONSTANT", "mine", "began", "since", "b"}
 """What is no table: the values that a statement was given, and its own steps."""
 
 
@@ -131,7 +132,9 @@ def test_a_walk_through_all_values_goes_by_primary_keys(conn: sqlite3.Connection
 NOT_SEALED = {
     "effect.args_digest": "a digest, keyed with the store's secret",
     "run.request": "likewise",
-    "interrupt.args_digest": "likewise",
+    "interrupt.digest": "likewise",
+    "decision.digest": "likewise",
+    "queued_input.request": "likewise",
     "checkpoint.checkpoint_id": "an id, as are all that follow",
     **dict.fromkeys(("checkpoint.parent", "checkpoint.run_ref", "decision.run_id", "event.ref"), ""),
     **dict.fromkeys(

@@ -38,11 +38,13 @@ from ninelives._langgraph.nesting import (
     outside_config,
     place_of,
 )
+from ninelives._langgraph.openings import open_calls, recorded_results, told, with_messages_first
 from ninelives._langgraph.preflight import finished_tasks, missing_parts, pending_interrupts
 from ninelives._langgraph.prepare import prepared, with_saver
 from ninelives._langgraph.private import DELTA_COUNTERS, DeltaSnapshot, check_version
-from ninelives._langgraph.subgraphs import all_graphs, subgraphs_without_saver, untracked_channels
+from ninelives._langgraph.subgraphs import all_graphs, subgraphs_without_saver, tools_of, untracked_channels
 from ninelives._langgraph.supersteps import Supersteps, take_max_concurrency
+from ninelives._langgraph.toolnodes import HOOKS_KEY, ToolHooks, tool_calls_seen
 from ninelives._langgraph.watch import StopDriving, Watch
 
 __all__ = [
@@ -52,6 +54,7 @@ __all__ = [
     "DELTA_COUNTERS",
     "ERROR",
     "ERROR_SOURCE_NODE",
+    "HOOKS_KEY",
     "INTERRUPT",
     "NULL_TASK_ID",
     "RESUME",
@@ -64,6 +67,7 @@ __all__ = [
     "StopDriving",
     "Supersteps",
     "TaskInfo",
+    "ToolHooks",
     "Watch",
     "all_graphs",
     "ambient_entry",
@@ -83,16 +87,22 @@ __all__ = [
     "missing_parts",
     "must_be_whole",
     "must_not_be_deep",
+    "open_calls",
     "outside_config",
     "pending_interrupts",
     "place_of",
     "prepared",
+    "recorded_results",
     "replayed",
     "schema_types",
     "settle_handled_errors",
     "subgraphs_without_saver",
     "take_max_concurrency",
+    "told",
+    "tool_calls_seen",
+    "tools_of",
     "untracked_channels",
     "with_message_ids",
+    "with_messages_first",
     "with_saver",
 ]

@@ -5,6 +5,7 @@ The run's control is the one object that reaches the loop of every nested graph,
 tool calls, and the loop asks it for drains in every tick: after its tasks are made, before they run. At that moment
 
 - the tasks' messages are to get their ids when they are written (see `messages`);
+- the tool nodes among them go by the run's hooks (see `toolnodes`);
 - the DeltaChannels get the frequency of snapshots that was set for the graph (see `deltas`);
 - a loop without saver gets a save that is already done: under durability="sync" LangGraph 1.2.24 awaits one after
   every superstep, which a subgraph compiled with `checkpointer=False` never started (AttributeError
@@ -22,6 +23,7 @@ from langgraph.runtime import RunControl
 from ninelives._langgraph.deltas import Frequency, set_frequency
 from ninelives._langgraph.messages import stamp_writes
 from ninelives._langgraph.private import CONF, CONFIG_KEY_CHECKPOINT_NS, PregelLoop
+from ninelives._langgraph.toolnodes import HOOKS_KEY, hook_tools
 
 
 class LoopControl(RunControl):
@@ -59,6 +61,9 @@ class LoopControl(RunControl):
     def _before_superstep(self, loop: PregelLoop) -> None:
         for task in loop.tasks.values():
             stamp_writes(task, loop.specs)
+        if (hooks := loop.config[CONF].get(HOOKS_KEY)) is not None:
+            hooks.began(loop.tasks)
+            hook_tools(loop.tasks, hooks)
         if self._frequency is not None:
             set_frequency(loop.channels.values(), self._frequency)  # the run's own copies of the graph's
         if loop.checkpointer is None:

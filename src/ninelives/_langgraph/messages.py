@@ -75,6 +75,11 @@ _OF_MESSAGES = frozenset({"add_messages", "_add_messages", "_messages_delta_redu
 _MAKERS = _OF_MESSAGES | {"convert_to_messages"}
 
 
+def takes_messages(channel: Any) -> bool:
+    """Whether what is written to a channel are messages."""
+    return _takes(channel) != "other"
+
+
 def _with_ids(channel: Any, value: Any) -> Any:
     """What is written to a channel, with each message-like that it takes as a message that has an id."""
     takes = _takes(channel)

@@ -29,6 +29,7 @@ try:
         CONFIG_KEY_DURABILITY,
         CONFIG_KEY_RUNNER_SUBMIT,
         CONFIG_KEY_RUNTIME,
+        CONFIG_KEY_SCRATCHPAD,
         CONFIG_KEY_SEND,
         CONFIG_KEY_STRICT_RESUME,
         CONFIG_KEY_TASK_ID,
@@ -46,6 +47,7 @@ try:
         TASKS,
     )
     from langgraph._internal._runnable import RunnableCallable, RunnableSeq
+    from langgraph._internal._scratchpad import PregelScratchpad
     from langgraph.channels.binop import _get_overwrite as get_overwrite
     from langgraph.checkpoint.serde.types import _DeltaSnapshot as DeltaSnapshot
     from langgraph.prebuilt import ToolNode
@@ -59,6 +61,8 @@ try:
     from langgraph.pregel._task_status import CONTROL_WRITES, read_task_statuses
     from langgraph.pregel._utils import _is_executor_backed_afunc as is_executor_backed
     from langgraph.pregel._utils import get_function_nonlocals
+    from langgraph.types import _interrupt_id as interrupt_id_of
+    from xxhash import xxh3_128_hexdigest
 except ImportError as error:
     raise UnsupportedVersionError(
         f"langgraph {version('langgraph')} lacks something that we build on ({error}); nothing ran."
@@ -78,6 +82,7 @@ __all__ = [
     "CONFIG_KEY_DURABILITY",
     "CONFIG_KEY_RUNNER_SUBMIT",
     "CONFIG_KEY_RUNTIME",
+    "CONFIG_KEY_SCRATCHPAD",
     "CONFIG_KEY_SEND",
     "CONFIG_KEY_STRICT_RESUME",
     "CONFIG_KEY_TASK_ID",
@@ -104,6 +109,7 @@ __all__ = [
     "PregelLoop",
     "PregelNode",
     "PregelRunner",
+    "PregelScratchpad",
     "RunnableCallable",
     "RunnableSeq",
     "check_version",
@@ -111,10 +117,12 @@ __all__ = [
     "ensure_message_ids",
     "get_function_nonlocals",
     "get_overwrite",
+    "interrupt_id_of",
     "is_executor_backed",
     "read_task_statuses",
     "uuid5_str",
     "var_child_runnable_config",
+    "xxh3_128_hexdigest",
     "xxhash_str",
 ]
 
@@ -125,7 +133,7 @@ _USED: tuple[tuple[Any, tuple[str, ...]], ...] = (
     (FuturesDict, ("callback", "on_done")),
     (AsyncBackgroundExecutor, ("submit", "done")),
     (BackgroundExecutor, ("submit", "done")),
-    (ToolNode, ("_func", "_afunc", "tools_by_name")),
+    (ToolNode, ("_func", "_afunc", "tools_by_name", "_parse_input", "_run_one", "_arun_one", "_combine_tool_outputs")),
     (PregelNode, ("bound", "subgraphs", "error_handler_node", "copy")),
 )
 _warned = False

@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import copy
+import difflib
 import inspect
 import logging
 import threading
@@ -18,13 +19,16 @@ from typing import Any, Literal, TypeVar, cast
 from langgraph.pregel import Pregel
 
 from ninelives import _langgraph
+from ninelives.approvals import Approvals
 from ninelives.config import Settings
 from ninelives.effects import current_journal
 from ninelives.errors import ConfigError
+from ninelives.interrupts import Choice, tools_of
 from ninelives.protect.admission import IfMissing, OnUnfinished, Protection, one_of
 from ninelives.protect.graph import ATTRIBUTE, protected_class
 from ninelives.protect.identity import thread_id
 from ninelives.protect.keepers import keeper_of, shutdown
+from ninelives.protect.waiting import OnWaiting
 from ninelives.runner import CheckedSaver, Plan
 from ninelives.store import Store
 
@@ -44,12 +48,14 @@ def protect(
     name: str | None = None,
     owner: str = "",
     on_unfinished: OnUnfinished = "ask",
+    on_waiting: OnWaiting | None = None,
     if_missing: IfMissing = "create",
     wait_s: float = 0.0,
     allow: Iterable[type] = (),
     keep: Iterable[str] = (),
     supply: Mapping[str, Callable[[], Any]] | None = None,
     fidelity: Fidelity | None = None,
+    auto_approve: bool | None = None,
     replace_saver: bool = False,
     ephemeral: bool = False,
     settings: Settings | None = None,
@@ -63,12 +69,15 @@ def protect(
             `NINELIVES_STORE` (`sqlite:///ninelives.db` by default).
         name: what threads know the graph by; needed where several unnamed graphs share a store.
         owner: whose threads; `''` where there is one user.
-        on_unfinished, if_missing, wait_s: defaults for the calls; see `ProtectedCalls`.
+        on_unfinished, on_waiting, if_missing, wait_s: defaults for the calls; see `ProtectedCalls`. on_waiting None:
+            what the settings say.
         allow: further classes that may be in the state, beside those that its schema names.
         keep: names of `configurable` and `context` entries that may be stored with a run.
         supply: functions that give an entry anew in each process: the place for secrets.
         fidelity: what becomes of a value that would not come back as it is: "report" (the log names it, once) or
             "strict" (FidelityError; for all graphs in the store). None: what the settings say.
+        auto_approve: approve every tool call that asks for leave, as a script does; recorded as decided by that rule.
+            None: what the settings say.
         replace_saver: the graph has a checkpointer compiled in; leave it aside.
         ephemeral: run without saving anything.
 
@@ -84,10 +93,12 @@ def protect(
     one_of("on_unfinished", on_unfinished, OnUnfinished)
     one_of("if_missing", if_missing, IfMissing)
     settings = settings or Settings.load()
+    on_waiting = one_of("on_waiting", on_waiting or settings.questions.on_input, OnWaiting)
+    approvals = Approvals.of(settings.approvals, settings.questions, imported, auto_approve=auto_approve)
     strict = one_of("fidelity", fidelity or settings.state.fidelity, Fidelity) == "strict"
     compiled = _compiled(graph, replace_saver=replace_saver)
     keeper = keeper_of(store if store is not None else settings.store, settings)
-    keeper.store.allow_types(*_langgraph.schema_types(compiled), *allow, *map(imported, settings.state.allow))
+    keeper.store.allow_types(Choice, *_langgraph.schema_types(compiled), *allow, *map(imported, settings.state.allow))
     if strict:
         keeper.store.be_strict()
     supply = supply if supply is not None else {k: imported(v) for k, v in settings.config.supply.items()}
@@ -103,7 +114,11 @@ def protect(
         executor=executor,
         keep=frozenset(keep) | frozenset(settings.config.store),
         replay_max=settings.state.replay_max,
+        effects=settings.effects,
+        approvals=approvals,
+        tools=tools_of(description),
     )
+    _tools_must_be_there(settings, compiled)
     _must_be_told_apart(plan, keeper.store, named=name is not None)
     keeper.store.perform(keeper.store.note_graph(plan.fingerprint, plan.name, description))
     if untracked := _langgraph.untracked_channels(compiled):
@@ -116,6 +131,7 @@ def protect(
         keeper=keeper,
         owner=owner,
         on_unfinished=on_unfinished,
+        on_waiting=on_waiting,
         if_missing=if_missing,
         wait_s=wait_s,
         supply=supply,
@@ -164,6 +180,17 @@ def _compiled(graph: Any, *, replace_saver: bool) -> Any:
             " without a checkpointer, or pass replace_saver=True."
         )
     return compiled
+
+
+def _tools_must_be_there(settings: Settings, graph: Any) -> None:
+    """A rule for a tool that no graph has is a mistyped one, and a call that nobody guards."""
+    graphs = _langgraph.all_graphs(graph).values()
+    tools = {name for one in graphs for node in one.nodes.values() for name in _langgraph.tools_of(node.bound)}
+    for name in settings.effects.tools:
+        if name not in tools:
+            near = difflib.get_close_matches(name, tools, n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            log.warning("[effects.tools] names %r, which is no tool of graph %r%s", name, graph.get_name(), hint)
 
 
 def _must_be_told_apart(plan: Plan, store: Store, *, named: bool) -> None:

@@ -10,17 +10,17 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypeVar, get_args
 from uuid import uuid4
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.types import Command
 
-from ninelives import _langgraph
+from ninelives import _langgraph, deadlines
 from ninelives.errors import (
     ConfigError,
     DivergentStateError,
@@ -28,11 +28,14 @@ from ninelives.errors import (
     IdempotencyMismatchError,
     InvalidDecisionError,
     LeaseLostError,
+    MissingEntryError,
     NoCheckpointFoundError,
+    SuspendTimeoutError,
     ThreadBusyError,
     UnfinishedRunError,
     WorkerLostError,
 )
+from ninelives.interrupts import resolved
 from ninelives.lease import Claim, Keeper
 from ninelives.model import (
     Admission,
@@ -49,15 +52,19 @@ from ninelives.model import (
 )
 from ninelives.protect.entries import Supply, inherited, must_be_complete, stored
 from ninelives.protect.identity import Regulars
+from ninelives.protect.waiting import OnWaiting, answer_in
 from ninelives.runner import EFFECT_UNKNOWN, AnyGraph, CheckedSaver, Plan
 from ninelives.store import Act, Store
 
 log = logging.getLogger(__name__)
 
+Claimed = TypeVar("Claimed", bound=Admission | None)
 OnUnfinished = Literal["ask", "continue", "start_over", "abandon"]
 IfMissing = Literal["create", "error"]
 WAIT_PAUSE_S = (0.02, 0.25)
 OVERTAKEN_MAX = 10
+SWEPT_MAX = 20
+"""So many overdue questions of other threads a call sees to before its own work."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +82,7 @@ class Protection:
     regulars: Regulars = field(default_factory=Regulars)
     recursion_limit: int | None = None
     ephemeral: bool = False
+    on_waiting: OnWaiting = "refuse"
 
     @property
     def store(self) -> Store:
@@ -95,12 +103,15 @@ class Request:
     context: Any = None
     key: str | None = None
     on_unfinished: OnUnfinished = "ask"
+    on_waiting: OnWaiting = "refuse"
     if_missing: IfMissing = "create"
     wait_s: float = 0.0
     interrupt_before: Any = None
     interrupt_after: Any = None
     on_start: Callable[[Started], Any] | None = None
     actor: str = ""
+    note: str | None = None
+    shown: str | None = None
     new_thread: bool = False
 
     @property
@@ -137,7 +148,7 @@ async def admit(p: Protection, request: Request) -> Admitted:
     """
     deadline, pause, overtaken = time.monotonic() + request.wait_s, WAIT_PAUSE_S[0], 0
     while True:
-        worker = await ready(p)
+        worker = await ready(p, request.thread_id)
         try:
             return await _Admission(p, request, worker).admit()
         except WorkerLostError:
@@ -158,12 +169,18 @@ async def admit(p: Protection, request: Request) -> Admitted:
             pause = min(pause * 1.5, WAIT_PAUSE_S[1])
 
 
-async def ready(p: Protection) -> WorkerLease:
-    """Our worker, after the dead neighbours were buried; off the loop, since both may wait for the store."""
+async def ready(p: Protection, thread_id: str | None = None) -> WorkerLease:
+    """
+    Our worker, after the dead neighbours were buried, and what was due while nobody was there has come true, on this
+    thread in any case; off the loop, since all may wait for the store.
+    """
     p.keeper.must_serve()
 
     def prepare() -> WorkerLease:
         p.store.bury_the_dead()
+        if thread_id is not None:
+            deadlines.sweep(p.store, p.scope, thread_id=thread_id)
+        deadlines.sweep(p.store, limit=SWEPT_MAX)
         return p.keeper.worker()
 
     return await asyncio.get_running_loop().run_in_executor(p.plan.executor, prepare)
@@ -207,7 +224,8 @@ class _Admission:
             return await self._on_unfinished(error.unfinished.run, new)
         if admission.lease is None:
             return await self._known(admission.run)
-        return await self._claimed(admission)
+        queued_before = admission.run.run_id != new.run_id
+        return replace(await self._claimed(admission), then_again=queued_before)
 
     def _new_run(self) -> NewRun:
         request, p = self.request, self.p
@@ -237,6 +255,8 @@ class _Admission:
         """The caller's choice for a thread whose last run is not finished; without one, ask."""
         choice = self.request.on_unfinished
         questions = await self._questions()
+        if choice in ("ask", "continue") and (admitted := await self._on_waiting(run, questions, new)):
+            return admitted
         if choice == "ask" or (choice == "continue" and (questions or _paused(run))):
             raise UnfinishedRunError(await unfinished(self.p, run, questions))
         if choice == "continue":
@@ -249,6 +269,79 @@ class _Admission:
             closing = replace(closing, spec=spec, replaces=run.run_id, base=run.base, take_head_as_base=False)
         return await self._claimed(await self._claim(self.store.start_run(self.scope, closing, self.worker)))
 
+    async def _on_waiting(self, run: Run, questions: list[Interrupt], new: NewRun) -> Admitted | None:
+        """What becomes of input on a thread that waits for an answer, or has just been given one; None: refused."""
+        choice, answered = self.request.on_waiting, _was_answered(run)
+        if answered and choice == "queue":
+            return replace(await self._take_over(run), then_again=True)
+        if not questions or choice == "refuse":
+            return None
+        if choice == "answer":
+            answers = answer_in(new.spec.input, questions, self.p.plan.tools)
+            spec = inherited(replace(new.spec, input=None, from_base=False), run.spec)
+            return await self._commit(answers, replace(new, spec=spec), self.request.actor, "input")
+        if choice == "queue":
+            await self.store.aperform(self.store.queue_input(self.scope, new))
+            return Admitted(run, questions=questions)
+        if answered:
+            return None  # what was decided is not to be dropped by somebody who has not seen it
+        closing = replace(new, closes=run.run_id, supersedes=True)
+        return await self._claimed(await self._claim(self.store.start_run(self.scope, closing, self.worker)))
+
+    async def _commit(self, answers: Mapping[str, Any], new: NewRun, actor: str, channel: str) -> Admitted:
+        """Commit decisions that fit, and the run that goes on with them."""
+        must_be_complete(new.spec, self.request.config, self.request.context)
+        thread_id = self.request.thread_id
+        act = self.store.answer(self.scope, thread_id, answers, new, self.worker, actor=actor, channel=channel)
+        admission = await self._claim(act)
+        return await (self._claimed(admission) if admission.lease else self._known(admission.run))
+
+    async def go_on(self, *, asks: bool) -> Admitted | None:
+        """What there is to do when a run of this process has come to a stop: decided by rule, or next in the queue."""
+        if not asks:
+            return await self._next_queued()
+        run = await self.store.aperform(self.store.find_newest_run(self.scope, self.request.thread_id))
+        if run is None or run.held or not run.unfinished:
+            return None
+        return await self._by_rules(run, await self._questions())
+
+    async def _by_rules(self, asking: Run, questions: list[Interrupt]) -> Admitted | None:
+        """The run that goes on with what the rules have decided; None: a person is asked."""
+        approvals, loop = self.p.plan.approvals, asyncio.get_running_loop()
+        ruled = {}
+        for question in questions if approvals.decides else ():
+            found = await loop.run_in_executor(self.p.plan.executor, approvals.decided, question, self.p.plan.tools)
+            if found is not None:
+                ruled[question.interrupt_id] = found
+        if not ruled:
+            return None
+        first = next(iter(ruled.values()))
+        same = {one: each.value for one, each in ruled.items() if each.actor == first.actor}
+        request = self.request
+        spec = RunSpec(
+            recursion_limit=request.config.get("recursion_limit", self.p.recursion_limit),
+            interrupt_before=request.interrupt_before,
+            interrupt_after=request.interrupt_after,
+            **stored(request.config, request.context, self.p.plan.keep, self.p.supply),
+        )
+        new = NewRun(str(uuid4()), request.thread_id, self.p.plan.name, inherited(spec, asking.spec))
+        return await self._commit(same, new, first.actor, first.channel)
+
+    async def _next_queued(self) -> Admitted | None:
+        """The run of the thread's next input that waits for its turn; the request itself comes after it."""
+        queued = await self.store.aperform(self.store.find_queued(self.scope, self.request.thread_id))
+        if queued is None:
+            return None
+        must_be_complete(queued.spec, self.request.config, self.request.context)
+        act = self.store.start_queued(self.scope, self.request.thread_id, self.worker)
+        admission = await self._claim(act)
+        return None if admission is None else replace(await self._claimed(admission), then_again=True)
+
+    async def _expired(self) -> SuspendTimeoutError | None:
+        """The error about the question that the thread's newest run has expired with."""
+        asked = self.store.list_interrupts(self.scope, self.request.thread_id, pending_only=False)
+        return deadlines.expired(await self.store.aperform(asked))
+
     async def _known(self, run: Run) -> Admitted:
         """The key was used before, for the same request: it is that run, however it stands."""
         newest = await self.store.aperform(self.store.find_newest_run(self.scope, run.thread_id))
@@ -257,6 +350,8 @@ class _Admission:
             raise ThreadBusyError(run.thread_id, run.run_id, run.worker_id or "")
         if run.status is RunStatus.DONE:
             return Admitted(run)
+        if run.status is RunStatus.EXPIRED and (error := await self._expired()):
+            raise error
         if not run.unfinished:
             why = f"has its run of this idempotency key closed as {run.status}; a new request needs a new key"
             raise NoCheckpointFoundError(run.thread_id, why=why)
@@ -275,9 +370,13 @@ class _Admission:
         if newest is not None and newest.unfinished:
             if newest.held:
                 raise ThreadBusyError(newest.thread_id, newest.run_id, newest.worker_id or "")
-            if questions := await self._questions():
-                return Admitted(newest, questions=questions)
+            if (questions := await self._questions()) and not _was_answered(newest):
+                return await self._by_rules(newest, questions) or Admitted(newest, questions=questions)
             return await self._take_over(newest, leave=_paused(newest))
+        if (queued := await self._next_queued()) is not None:
+            return queued
+        if newest is not None and newest.status is RunStatus.EXPIRED and (error := await self._expired()):
+            raise error
         if newest is not None and not await self._has_tasks():
             return Admitted(newest)
         return await self._claimed(await self._claim(self.store.start_run(self.scope, self._new_run(), self.worker)))
@@ -311,7 +410,9 @@ class _Admission:
         if command.resume is None:
             why = "the Command says nothing (to answer with None, name the question: resume={interrupt_id: None})"
             raise InvalidDecisionError(why, [question.interrupt_id for question in questions])
-        answers = _by_id(command.resume, questions)
+        if not questions and (late := await self._late()):
+            raise late
+        answers = await self._checked(_by_id(command.resume, questions), questions)
         rest = replace(command, resume=None)
         asking = await self.store.aperform(self.store.find_newest_run(self.scope, thread_id))
         spec = replace(new.spec, input=rest if rest.update or rest.goto else None)
@@ -326,9 +427,41 @@ class _Admission:
                 self.worker,
                 actor=self.request.actor,
                 channel="call",
+                shown={} if self.request.shown is None else dict.fromkeys(answers, self.request.shown),
+                note=self.request.note,
             )
         )
         return await (self._claimed(admission) if admission.lease else self._known(admission.run))
+
+    async def _checked(self, answers: Mapping[str, Any], questions: list[Interrupt]) -> dict[str, Any]:
+        """Each answer as its question takes it; what is not asked now is the store's to refuse, which knows why."""
+        asked = {question.interrupt_id: question for question in questions}
+        moved_on = set()
+        if answers.keys() - asked.keys():
+            act = self.store.list_interrupts(self.scope, self.request.thread_id)
+            moved_on = {row.interrupt_id for row in await self.store.aperform(act)} - asked.keys()
+        for interrupt_id in answers.keys() & moved_on:
+            raise InvalidDecisionError(f"interrupt {interrupt_id!r} is not pending: the state has moved on", [*asked])
+        tools = self.p.plan.tools
+        return {
+            interrupt_id: resolved(asked[interrupt_id], answer, tools, [*asked]) if interrupt_id in asked else answer
+            for interrupt_id, answer in answers.items()
+        }
+
+    async def _late(self) -> InvalidDecisionError | None:
+        """Where nothing is asked any more because it was not answered in time: what became of it."""
+        thread_id = self.request.thread_id
+        newest = await self.store.aperform(self.store.find_newest_run(self.scope, thread_id))
+        if newest is None:
+            return None
+        if newest.status is RunStatus.EXPIRED and (error := await self._expired()):
+            return InvalidDecisionError(f"interrupt {error.interrupt_id!r} expired: nobody answered in time")
+        decisions = await self.store.aperform(self.store.list_decisions(self.scope, thread_id, chain=newest.chain))
+        for one in decisions[-1:]:
+            if one.channel == "deadline":
+                why = f"interrupt {one.interrupt_id!r} expired: nobody answered in time, and it was decided"
+                return InvalidDecisionError(why, first=(one.actor, one.decided_at))
+        return None
 
     async def _answered_before(self, new: NewRun) -> Run | None:
         """The run that this very answer has made, under the same idempotency key."""
@@ -352,19 +485,20 @@ class _Admission:
 
     # -- shared ---------------------------------------------------------------------------------------------------
 
-    async def _claim(self, act: Act[Admission]) -> Admission:
+    async def _claim(self, act: Act[Claimed]) -> Claimed:
         """A caller that is cancelled while the store is at it lets go of the run that it is given then."""
         claiming = self.store.submit(act)
         try:
-            admission: Admission = await asyncio.shield(asyncio.wrap_future(claiming))
+            admission: Claimed = await asyncio.shield(asyncio.wrap_future(claiming))
         except asyncio.CancelledError:
             claiming.add_done_callback(self._let_go)
             raise
         return admission
 
-    def _let_go(self, claiming: Future[Admission]) -> None:
-        if claiming.exception() is None and (lease := claiming.result().lease):
-            handed_back(Claim(lease, self.p.keeper), "its caller was cancelled")
+    def _let_go(self, claiming: Future[Admission | None]) -> None:
+        admission = None if claiming.exception() else claiming.result()
+        if admission is not None and admission.lease:
+            handed_back(Claim(admission.lease, self.p.keeper), "its caller was cancelled")
 
     async def _claimed(self, admission: Admission) -> Admitted:
         assert admission.lease is not None
@@ -388,6 +522,29 @@ class _Admission:
         return bool((await _snapshot(self.p, self.request.thread_id)).tasks)
 
 
+async def go_on(p: Protection, request: Request, *, asks: bool) -> Admitted | None:
+    """
+    What a call goes on with by itself after its run has come to a stop.
+
+    Args:
+        asks: the run has stopped with a question; else it is over.
+    """
+    if asks and not p.plan.approvals.decides:
+        return None
+    if not asks and await p.store.aperform(p.store.find_queued(p.scope, request.thread_id)) is None:
+        return None
+    worker = await ready(p)
+    try:
+        return await _Admission(p, request, worker).go_on(asks=asks)
+    except (ThreadBusyError, InvalidDecisionError, LeaseLostError, DivergentStateError) as error:
+        log.info("thread %s: somebody else goes on with it (%s)", request.thread_id, error)
+    except MissingEntryError as error:
+        log.info("thread %s: what waits for its turn stays in the queue (%s)", request.thread_id, error)
+    except WorkerLostError:
+        p.keeper.distrust(worker)
+    return None
+
+
 async def let_go(claim: Claim, cause: str) -> None:
     """Give back a run that nothing has been driven of."""
     with suppress(LeaseLostError):  # somebody has taken it already
@@ -397,6 +554,11 @@ async def let_go(claim: Claim, cause: str) -> None:
 def handed_back(claim: Claim, cause: str) -> Future[Run]:
     given: Future[Run] = claim.store.submit(claim.store.finish_run(claim.lease, RunStatus.QUEUED, cause=cause))
     return given
+
+
+def _was_answered(run: Run) -> bool:
+    """It was made by an answer and has not used it: others may be pending still, and are asked again if they are."""
+    return run.status is RunStatus.QUEUED and run.continues is not None
 
 
 def _paused(run: Run) -> bool:
@@ -419,9 +581,6 @@ def _by_id(resume: Any, questions: list[Interrupt]) -> dict[str, Any]:
     """Answers by interrupt id. A plain answer is for the one question there is; it is never guessed among several."""
     pending = [question.interrupt_id for question in questions]
     if isinstance(resume, dict) and resume and all(_langgraph.is_interrupt_id(key) for key in resume):
-        unknown = [key for key in resume if key not in pending]
-        if unknown:
-            raise InvalidDecisionError(f"interrupt {unknown[0]!r} is not pending", pending)
         return dict(resume)
     if len(pending) == 1:
         return {pending[0]: resume}
@@ -433,6 +592,26 @@ async def must_have(p: Protection, thread_id: str, checkpoint_id: str) -> None:
     """LangGraph would take an unknown checkpoint, or one that was pruned, for an empty thread, and begin anew."""
     if not await p.store.aperform(p.store.has_checkpoint(p.scope, thread_id, "", checkpoint_id)):
         raise NoCheckpointFoundError(thread_id, why=f"has no checkpoint {checkpoint_id!r} (any more)")
+
+
+async def answered_elsewhere(p: Protection, thread_id: str, timeout_s: float) -> None:
+    """
+    Until the thread does not wait for an answer any more.
+
+    Raises:
+        TimeoutError: it still does after `timeout_s` seconds.
+    """
+    deadline, pause = time.monotonic() + timeout_s, WAIT_PAUSE_S[0]
+    while True:
+        admission = _Admission(p, Request(None, thread_id, {}), await ready(p))
+        await admission._must_be_ours()
+        run = await p.store.aperform(p.store.find_newest_run(p.scope, thread_id))
+        if run is None or run.status is not RunStatus.INTERRUPTED or not await admission._questions():
+            return
+        if time.monotonic() >= deadline:
+            raise TimeoutError(f"thread {thread_id!r}: nobody has answered in {timeout_s:g} s; it still waits.")
+        await asyncio.sleep(pause)
+        pause = min(pause * 1.5, WAIT_PAUSE_S[1])
 
 
 async def retake(p: Protection, claim: Claim) -> Claim | None:
@@ -508,6 +687,7 @@ async def abandon(p: Protection, thread_id: str, *, by: str = "") -> Run | None:
     await _Admission(p, Request(None, thread_id, {}), await ready(p))._must_be_ours()
     run = await p.store.aperform(p.store.find_newest_run(p.scope, thread_id))
     if run is None or not run.unfinished:
+        await p.store.aperform(p.store.drop_queued(p.scope, thread_id))
         return None
     return await p.store.aperform(p.store.close_run(p.scope, run.run_id, RunStatus.ABANDONED, by=by or "abandoned"))
 

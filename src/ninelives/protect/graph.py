@@ -20,11 +20,11 @@ from typing import Any, cast
 from uuid import uuid4
 
 from langchain_core.runnables import RunnableConfig
-from langgraph.types import Interrupt, StateUpdate
+from langgraph.types import Command, Interrupt, StateUpdate
 
 from ninelives import _langgraph, effects
-from ninelives.errors import LeaseLostError, MissingThreadError, UnfinishedRunError
-from ninelives.model import NewRun, Run, RunSpec, RunStatus, Unfinished
+from ninelives.errors import InvalidDecisionError, LeaseLostError, MissingThreadError, UnfinishedRunError
+from ninelives.model import NewRun, QueuedInput, Run, RunSpec, RunStatus, Unfinished
 from ninelives.protect.admission import (
     Admitted,
     IfMissing,
@@ -33,12 +33,15 @@ from ninelives.protect.admission import (
     Request,
     abandon,
     admit,
+    answered_elsewhere,
     find_unfinished,
     first_request,
+    go_on,
     let_go,
     must_have,
     one_of,
     reading_graph,
+    ready,
     retake,
     unfinished,
     with_worker,
@@ -46,7 +49,8 @@ from ninelives.protect.admission import (
 from ninelives.protect.entries import context_fields, restored
 from ninelives.protect.identity import checked
 from ninelives.protect.loops import Loop, executors_here, our_loop
-from ninelives.runner import AnyGraph, CheckedSaver, Driving, call_options, shielded
+from ninelives.protect.waiting import OnWaiting
+from ninelives.runner import AnyGraph, CheckedSaver, Drive, Driving, call_options, shielded
 
 log = logging.getLogger(__name__)
 
@@ -75,10 +79,13 @@ class ProtectedCalls:
         thread: the thread's id, or "new" for a fresh one; or `config["configurable"]["thread_id"]` as ever.
         idempotency_key: the same key and request again is the same run: continued, or its recorded output.
         on_unfinished: "ask" (raise, the default), "continue", "start_over" or "abandon" what is unfinished there.
+        on_waiting: what becomes of plain input on a thread that waits for an answer: "refuse" (raise, the default),
+            "answer" (its text is the answer), "queue" (accepted, runs after) or "replace" (the question is closed).
         if_missing: "create" the thread, or "error".
         wait_s: seconds to wait for a thread that a live run holds.
         on_start: called with a `Started`, after the run was committed and before its first node.
-        actor: who answers, recorded with the decision that `Command(resume=…)` makes.
+        actor, note: who answers, and why; recorded with the decision that `Command(resume=…)` or `decide` makes.
+        shown: the question's digest as whoever answers had it before them; refused if something else is asked now.
 
     Raises: MissingThreadError, NoCheckpointFoundError, GraphChangedError, ThreadBusyError, UnfinishedRunError,
         InvalidDecisionError, IdempotencyMismatchError, MissingEntryError, EffectOutcomeUnknownError, LeaseLostError.
@@ -127,6 +134,73 @@ class ProtectedCalls:
         """As `continue_run`, on the caller's loop."""
         return await self.ainvoke(None, config, thread=thread, **kwargs)
 
+    def decide(
+        self,
+        thread: str,
+        decision: Any,
+        config: RunnableConfig | None = None,
+        *,
+        interrupt_id: str | None = None,
+        **kwargs: Any,
+    ) -> Any:
+        """
+        Answer a question, and go on with it.
+
+        Args:
+            decision: `approve()`, `edit(…)`, `reject(…)` or `respond(…)`; for a question about several tool calls a
+                dict of them by tool call id; for a question of another kind any value.
+            interrupt_id: needed where several questions are pending.
+
+        Raises:
+            InvalidDecisionError: it does not fit, or somebody was first; nothing was changed.
+        """
+        return self.invoke(_answering(interrupt_id, decision), config, thread=thread, **kwargs)
+
+    async def adecide(
+        self,
+        thread: str,
+        decision: Any,
+        config: RunnableConfig | None = None,
+        *,
+        interrupt_id: str | None = None,
+        **kwargs: Any,
+    ) -> Any:
+        """As `decide`, on the caller's loop."""
+        return await self.ainvoke(_answering(interrupt_id, decision), config, thread=thread, **kwargs)
+
+    def ask_again(self, thread: str, *, by: str = "") -> list[str]:
+        """
+        Take back the answers on which the thread's run has failed, and ask again; gives the questions' ids.
+
+        Raises:
+            InvalidDecisionError: it has not failed, or on no answer.
+        """
+        return self._loop.run(lambda: self.aask_again(thread, by=by))
+
+    async def aask_again(self, thread: str, *, by: str = "") -> list[str]:
+        """As `ask_again`, on the caller's loop."""
+        await ready(self._p)
+        return await self._p.store.aperform(self._p.store.ask_again(self._p.scope, thread, by=by or "somebody"))
+
+    def wait_for_answers(
+        self, thread: str, config: RunnableConfig | None = None, *, timeout_s: float, **kwargs: Any
+    ) -> Any:
+        """
+        Wait until what the thread asks has been answered by another process, then go on with that.
+
+        Raises:
+            TimeoutError: nobody has, in `timeout_s` seconds.
+            SuspendTimeoutError: the question's own deadline has passed.
+        """
+        return self._loop.run(lambda: self.await_answers(thread, config, timeout_s=timeout_s, **kwargs))
+
+    async def await_answers(
+        self, thread: str, config: RunnableConfig | None = None, *, timeout_s: float, **kwargs: Any
+    ) -> Any:
+        """As `wait_for_answers`, on the caller's loop."""
+        await answered_elsewhere(self._p, thread, timeout_s)
+        return await self.ainvoke(None, config, thread=thread, **kwargs)
+
     async def _ainvoke(self, input: Any, config: Any, key: str | None, kwargs: dict[str, Any]) -> Any:
         request, options = self._request(input, config, key, kwargs)
         if request is None:
@@ -147,7 +221,9 @@ class ProtectedCalls:
                 if retakes < 0 or (again := await self._again(admitted, driving)) is None:
                     raise
                 continue
-            again = None
+            again = await self._goes_on(admitted, drive, request)
+            if again is not None:
+                continue
             if drive.waiting or drive.paused:
                 return await self._recorded(Admitted(drive.run), drive.waiting)
             if not admitted.then_again:
@@ -179,11 +255,23 @@ class ProtectedCalls:
                 if retakes < 0 or (again := await self._again(admitted, driving)) is None:
                     raise
                 continue
-            again = None
+            again = await self._goes_on(admitted, drive, request)
+            if again is not None:
+                continue
             if drive.waiting or drive.paused:
                 yield _as_chunk(await self._recorded(Admitted(drive.run), drive.waiting), options)
             if not admitted.then_again:
                 return
+
+    async def _goes_on(self, admitted: Admitted, drive: Drive, request: Request) -> Admitted | None:
+        """What the call goes on with by itself: what was asked is decided by rule, or an input waits for its turn."""
+        if drive.paused:
+            return None
+        asks = bool(drive.waiting or drive.saver.asked)
+        following = await go_on(self._p, request, asks=asks)
+        if following is None:
+            return None
+        return replace(following, then_again=admitted.then_again)
 
     async def _again(self, admitted: Admitted, driving: Driving) -> Admitted | None:
         """
@@ -244,6 +332,14 @@ class ProtectedCalls:
     def abandon(self, thread: str, *, by: str = "") -> Run | None:
         """Close the unfinished run; what it has done stays for reading. None: there was none."""
         return self._loop.run(lambda: abandon(self._p, thread, by=by))
+
+    def queued(self, thread: str) -> list[QueuedInput]:
+        """Inputs that were accepted while the thread waited, in order; each runs when what is before it is over."""
+        return self._loop.run(lambda: self.aqueued(thread))
+
+    async def aqueued(self, thread: str) -> list[QueuedInput]:
+        """As `queued`, on the caller's loop."""
+        return await self._p.store.aperform(self._p.store.list_queued(self._p.scope, thread))
 
     # -- editing --------------------------------------------------------------------------------------------------
 
@@ -385,18 +481,42 @@ class ProtectedCalls:
             context=options.pop("context", None),
             key=key,
             on_unfinished=one_of("on_unfinished", kwargs.get("on_unfinished") or p.on_unfinished, OnUnfinished),
+            on_waiting=one_of("on_waiting", kwargs.get("on_waiting") or p.on_waiting, OnWaiting),
             if_missing=one_of("if_missing", kwargs.get("if_missing") or p.if_missing, IfMissing),
             wait_s=p.wait_s if kwargs.get("wait_s") is None else kwargs["wait_s"],
             interrupt_before=options.pop("interrupt_before", None),
             interrupt_after=options.pop("interrupt_after", None),
             on_start=kwargs.get("on_start"),
             actor=kwargs.get("actor") or "",
+            note=kwargs.get("note"),
+            shown=kwargs.get("shown"),
             new_thread=kwargs.get("thread") == "new",
         )
         return request, options
 
 
-OURS = frozenset({"thread", "idempotency_key", "on_unfinished", "if_missing", "wait_s", "on_start", "actor"})
+OURS = frozenset(
+    {
+        "thread",
+        "idempotency_key",
+        "on_unfinished",
+        "on_waiting",
+        "if_missing",
+        "wait_s",
+        "on_start",
+        "actor",
+        "note",
+        "shown",
+    }
+)
+
+
+def _answering(interrupt_id: str | None, decision: Any) -> Command[Any]:
+    if interrupt_id is not None:
+        return Command(resume={interrupt_id: decision})
+    if decision is None:
+        raise InvalidDecisionError("to answer with None, name the question: interrupt_id=…", None)
+    return Command(resume=decision)
 
 
 def _langgraphs(kwargs: Mapping[str, Any]) -> dict[str, Any]:

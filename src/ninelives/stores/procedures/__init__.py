@@ -5,17 +5,30 @@ A method here yields named statements and receives rows; the statements themselv
 dialect, under the same names.
 """
 
+from ninelives.stores.procedures.deadlines import DeadlineActs
 from ninelives.stores.procedures.effects import EffectActs
 from ninelives.stores.procedures.events import EventActs
+from ninelives.stores.procedures.journal import JournalActs
 from ninelives.stores.procedures.keys import KeyActs
 from ninelives.stores.procedures.questions import QuestionActs
+from ninelives.stores.procedures.queue import QueueActs
 from ninelives.stores.procedures.retention import RetentionActs
-from ninelives.stores.procedures.runs import RunActs
 from ninelives.stores.procedures.threads import ThreadActs
 from ninelives.stores.procedures.workers import WorkerActs
 
 
-class SqlActs(WorkerActs, ThreadActs, RunActs, RetentionActs, QuestionActs, EffectActs, EventActs, KeyActs):
+class SqlActs(
+    WorkerActs,
+    ThreadActs,
+    QueueActs,
+    DeadlineActs,
+    RetentionActs,
+    QuestionActs,
+    EffectActs,
+    JournalActs,
+    EventActs,
+    KeyActs,
+):
     """All acts together, to be mixed into a store that can perform them."""
 
 

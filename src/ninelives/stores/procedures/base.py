@@ -26,6 +26,8 @@ EVENT_KINDS = (
     "run_started", "run_taken_over", "run_cut_off", "gate_passed", "run_drained",
     "run_done", "run_failed", "run_interrupted", "run_cancelled", "run_abandoned", "run_expired", "run_quarantined",
     "run_retrying", "effect_intent", "effect_done", "effect_not_done", "effect_unknown",
+    "effect_inherited", "question_reminder", "question_escalated", "question_expired", "would_ask",
+    "question_superseded", "input_queued", "input_dropped",
 )  # fmt: skip
 """Stored as their place here: new ones come last."""
 

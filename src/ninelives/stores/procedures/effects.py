@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from ninelives.errors import InvalidDecisionError, NoCheckpointFoundError
@@ -21,12 +22,11 @@ class EffectActs(Procedures):
     @act
     def open_effect(self, lease: Lease, new: NewEffect) -> Steps[Effect]:
         found = yield from self._effect(Scope(lease.owner), new.key)
+        claim = {**_claim(lease), "timeout_s": new.timeout_s}
         if found is None:
-            yield Query("add_effect", {**_fields(new), **_claim(lease), "owner": lease.owner})
-            yield event(lease.thread_no, "effect_intent", lease=lease, ref=new.key)
-            fresh = True
+            fresh = yield from self._first(lease, new, {**_fields(new), **claim, "owner": lease.owner})
         elif found.state is EffectState.NOT_DONE:
-            yield Query("reopen_effect", {"effect_no": found.effect_no, **_claim(lease)})
+            yield Query("reopen_effect", {"effect_no": found.effect_no, **claim})
             yield event(lease.thread_no, "effect_intent", lease=lease, ref=new.key)
             fresh = True
         else:
@@ -39,6 +39,24 @@ class EffectActs(Procedures):
         assert effect is not None
         return effect
 
+    def _first(self, lease: Lease, new: NewEffect, row: Mapping[str, Any]) -> Steps[bool]:
+        """An act under a key that is not known: its own, or one that another branch has begun. Whether it may act."""
+        original = None
+        if new.on_fork != "live":
+            original = one((yield Query("find_inheritable", row)))
+        if original is None:
+            yield Query("add_effect", row)
+            yield event(lease.thread_no, "effect_intent", lease=lease, ref=new.key)
+            return True
+        if original["state"] == EffectState.DONE and new.on_fork == "recorded":
+            state, why = EffectState.DONE, "it was done on another branch"
+        else:
+            state, why = EffectState.UNKNOWN, f"on another branch it is {original['state']}"
+        inherited = {"original": original["effect_no"], "state": state.value, "why": self.private(why)}
+        yield Query("inherit_effect", {**row, **inherited})
+        yield event(lease.thread_no, "effect_inherited", lease=lease, ref=new.key)
+        return False
+
     def finish_effect(
         self, lease: Lease, effect: Effect, state: EffectState, result: Any, *, why: str | None = None
     ) -> Act[Effect]:
@@ -48,7 +66,8 @@ class EffectActs(Procedures):
     def _finish_effect(
         self, lease: Lease, effect: Effect, state: EffectState, result: bytes, why: str | None
     ) -> Steps[Effect]:
-        yield from self._settle(effect, state, result, by=lease.worker_id, why=why)
+        ending = self._ending(effect, state, result, by=lease.worker_id, why=why)
+        yield Query("finish_effect", {**ending, "attempt": effect.attempt, "epoch": effect.epoch})
         yield event(lease.thread_no, f"effect_{state}", lease=lease, ref=effect.key)
         yield from fenced(lease)
         done = yield from self._effect(Scope(lease.owner), effect.key)
@@ -69,12 +88,13 @@ class EffectActs(Procedures):
             raise NoCheckpointFoundError(key, what="effect", why="is not known here")
         if state not in (EffectState.DONE, EffectState.NOT_DONE):
             raise InvalidDecisionError(f"an effect is settled as done or not done, not {state}", None)
-        ended = effect.by is not None or not effect.holder_alive  # it reported its own end, or cannot any more
-        if not ended and (effect.state is EffectState.INTENT or state is EffectState.NOT_DONE):
+        if not effect.over and (effect.state is EffectState.INTENT or state is EffectState.NOT_DONE):
             raise InvalidDecisionError(f"the process that asked for effect {key!r} may still be at it", None)
         if effect.state not in (EffectState.INTENT, EffectState.UNKNOWN):
             raise InvalidDecisionError(f"the outcome of effect {key!r} is known: {effect.state}", None)
-        yield from self._settle(effect, state, result, by=by, why=why)
+        ending = self._ending(effect, state, result, by=by, why=why)
+        yield Query("settle_branches", ending)
+        yield Query("settle_effect", ending)
         thread = yield from thread_row(Scope(effect.owner), effect.thread_id)
         if thread:
             yield event(thread["thread_no"], f"effect_{state}", ref=key)
@@ -90,15 +110,16 @@ class EffectActs(Procedures):
         rows = yield from of_thread_or_all("effects", scope, thread_id, params)
         return [self._effect_record(row) for row in rows]
 
-    def _settle(self, effect: Effect, state: EffectState, result: bytes, *, by: str, why: str | None) -> Steps[None]:
-        params = {
+    def _ending(
+        self, effect: Effect, state: EffectState, result: bytes, *, by: str, why: str | None
+    ) -> Mapping[str, Any]:
+        return {
             "effect_no": effect.effect_no,
             "state": state.value,
             "result": result,
             "by": by,
             "why": self.private(why),
         }
-        yield Query("settle_effect", params)
 
     def _effect(self, scope: Scope, key: str, *, fresh: bool = False) -> Steps[Effect | None]:
         row = one((yield Query("find_effect", {"owner": scope.owner or "", "key": key})))
@@ -108,12 +129,13 @@ class EffectActs(Procedures):
         values = unpacked(row, "run_id")
         values["result"] = None if values["result"] is None else self.decode(values["result"])
         values["state"], values["why"] = EffectState(values["state"]), self.public(values["why"])
+        values["overdue"] = bool(values["overdue"])
         values["holder_alive"], values["claim_stands"] = bool(values["holder_alive"]), bool(values["claim_stands"])
         return Effect(fresh=fresh, **values)
 
 
 def _fields(new: NewEffect) -> dict[str, Any]:
-    return {name: getattr(new, name) for name in NewEffect.__slots__}
+    return {name: getattr(new, name) for name in NewEffect.__slots__ if name != "on_fork"}
 
 
 def _claim(lease: Lease) -> dict[str, Any]:

@@ -47,8 +47,10 @@ def _tables() -> list[Table]:
         Table("task results", "sealed_write", "reseal_write", task, ("body",)),
         Table("runs", "sealed_run", "reseal_run", {"run_no": -1}, ("spec", "cause")),
         Table("effects", "sealed_effect", "reseal_effect", {"effect_no": -1}, ("result", "why"), 32),
-        Table("questions", "sealed_interrupt", "reseal_interrupt", question, ("payload",)),
-        Table("answers", "sealed_decision", "reseal_decision", {**question, "actor": ""}, ("value",)),
+        Table("questions", "sealed_interrupt", "reseal_interrupt", question, ("payload", "about", "outcome")),
+        Table("queued inputs", "sealed_queued_input", "reseal_queued_input", {"queued_no": -1}, ("spec",), 32),
+        Table("answers", "sealed_decision", "reseal_decision", {**question, "actor": ""}, ("value", "note")),
+        Table("journal", "sealed_journal", "reseal_journal", {"thread_no": -1, "key": ""}, ("body",), 32),
         Table("graphs", "sealed_graph_version", "reseal_graph_version", {"fp": ""}, ("description",)),
         Table("schedules", "sealed_schedule", "reseal_schedule", {"schedule_id": ""}, ("spec",)),
     ]

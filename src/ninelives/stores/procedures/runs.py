@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
-from urllib.parse import quote
+from typing import Any, NamedTuple
 
 from ninelives import _langgraph
 from ninelives.errors import (
@@ -23,6 +22,7 @@ from ninelives.model import (
     COUNTS,
     NO_USAGE,
     Admission,
+    InterruptState,
     Lease,
     NewRun,
     Run,
@@ -49,6 +49,8 @@ from ninelives.stores.procedures.base import (
     unpacked_id,
 )
 from ninelives.stores.procedures.content import ContentActs, Contents
+from ninelives.stores.procedures.inputs import Inputs, key_scope
+from ninelives.stores.procedures.questions import Questions
 from ninelives.stores.procedures.threads import near, of_thread_or_all, open_thread, thread_row
 from ninelives.stores.procedures.workers import must_live
 
@@ -57,7 +59,16 @@ SPEC_MAX = 128
 """Bytes of a request that is kept in its run's row; a longer one is an item of its thread, like what comes of it."""
 
 
-class RunActs(ContentActs):
+class _By(NamedTuple):
+    """Who answers, by which way and why; and, by question, the digest of what they were shown."""
+
+    actor: str
+    channel: str
+    note: bytes | str | None
+    shown: Mapping[str, str]
+
+
+class RunActs(ContentActs, Questions, Inputs):
     # -- admitting and claiming -----------------------------------------------------------------------------------
 
     def start_run(self, scope: Scope, new: NewRun, worker: WorkerLease) -> Act[Admission]:
@@ -69,10 +80,15 @@ class RunActs(ContentActs):
         yield from must_live(worker)
         if new.key is not None and (known := (yield from self._run_by_key(scope, new.graph, new.key))):
             return self._known(known, new)
+        queued = yield from self.queued_under_key(scope, new)
         thread, created = yield from open_thread(scope, new.thread_id, new.graph, may_create=new.may_create)
         yield from self._free_slot(thread)
         if new.driver != "edit":
             yield from self._settle_newest(thread, new)
+            if new.closes is None and (first := (yield from self.next_queued(thread["thread_no"]))):
+                return (yield from self._insert_queued(scope, thread, first, worker))
+        if queued is not None:
+            yield Query("drop_queued_input", {"queued_no": queued["queued_no"]})  # it is this very run
         return (yield from self._insert_run(scope, thread, new, spec, worker, created=created))
 
     def _known(self, known: Run, new: NewRun) -> Admission:
@@ -99,7 +115,26 @@ class RunActs(ContentActs):
         if new.closes is None:
             newest = yield from self._run(Scope(thread["owner"]), newest.run_id)
             raise UnfinishedRunError(Unfinished(newest, usage=newest.usage))
+        if new.supersedes:
+            for row in (yield Query("pending_interrupts", {"thread_no": thread["thread_no"]})):
+                yield event(thread["thread_no"], "question_superseded", run_no=newest.run_no, ref=row["interrupt_id"])
+            superseded = {"thread_no": thread["thread_no"], "state": InterruptState.SUPERSEDED.value}
+            yield Query("withdraw_interrupts", superseded)
         yield from self._close(thread, newest, RunStatus.ABANDONED, "superseded")
+
+    def _insert_queued(self, scope: Scope, thread: Row, row: Row, worker: WorkerLease) -> Steps[Admission]:
+        """The run of an input whose turn has come."""
+        frame = self.frames.open(row["spec"])
+        new = NewRun(
+            run_id=row["run_id"],
+            thread_id=row["thread_id"],
+            graph=row["graph"],
+            spec=self.spec_in(frame),
+            request=row["request"],
+            key=row["key"],
+        )
+        yield Query("drop_queued_input", {"queued_no": row["queued_no"]})
+        return (yield from self._insert_run(scope, thread, new, frame, worker))
 
     def _insert_run(
         self,
@@ -107,7 +142,7 @@ class RunActs(ContentActs):
         thread: Row,
         new: NewRun,
         spec: bytes,
-        worker: WorkerLease,
+        worker: WorkerLease | None,
         *,
         created: bool = False,
         parent: Run | None = None,
@@ -121,7 +156,7 @@ class RunActs(ContentActs):
                 "run_id": packed_id(new.run_id),
                 "thread_no": thread["thread_no"],
                 "graph": new.graph,
-                "key_scope": _key_scope(scope, new.graph) if new.key is not None else None,
+                "key_scope": key_scope(scope, new.graph) if new.key is not None else None,
                 "key": new.key,
                 "request": new.request,
                 "spec": node,
@@ -129,14 +164,25 @@ class RunActs(ContentActs):
                 "chain": packed_id(parent.chain) if parent else None,
                 "continues": packed_id(parent.run_id) if parent else None,
                 "replaces": packed_or_none(new.replaces),
+                "forks": None if parent else (yield from self._begins_anew(thread, new, base)),
                 "base": packed_or_none(parent.base if parent else base),
-                "worker": worker.worker_id,
+                "worker": worker.worker_id if worker else None,
                 "epoch": (yield from _next_epoch()),
             },
         )
         yield event(thread["thread_no"], "run_started", run_no=rows[0]["run_no"])
         run = yield from self._run(scope, new.run_id, new.spec)
-        return Admission(run, _lease(run, thread["thread_no"], worker), created)
+        return Admission(run, _lease(run, thread["thread_no"], worker) if worker else None, created)
+
+    def _begins_anew(self, thread: Row, new: NewRun, base: str | None) -> Steps[int | None]:
+        """Where another branch may have acted since: the event that the run starts over or forks from, if it does."""
+        if new.driver == "edit":
+            return None
+        if base is None:
+            return 0 if new.spec.from_base else None
+        place = {"thread_no": thread["thread_no"], "base": packed_id(base)}
+        row = one((yield Query("branch_point", place)))
+        return row["seq"] if row and (new.spec.from_base or row["passed"]) else None
 
     @act
     def take_over(self, scope: Scope, run_id: str, worker: WorkerLease, *, leave: bool = False) -> Steps[Admission]:
@@ -162,15 +208,18 @@ class RunActs(ContentActs):
         thread_id: str,
         answers: Mapping[str, Any],
         new: NewRun,
-        worker: WorkerLease,
+        worker: WorkerLease | None,
         *,
         actor: str,
         channel: str,
+        shown: Mapping[str, str] | None = None,
+        note: str | None = None,
     ) -> Act[Admission]:
         values = {interrupt_id: self.encode(value) for interrupt_id, value in answers.items()}
+        by = _By(actor, channel, self.private(note), shown or {})
         spec = self._pack(new.spec)
         return self.remembering(
-            (scope.owner or "", thread_id), self._answer(scope, thread_id, values, new, spec, worker, (actor, channel))
+            (scope.owner or "", thread_id), self._answer(scope, thread_id, values, new, spec, worker, by)
         )
 
     @act
@@ -181,37 +230,47 @@ class RunActs(ContentActs):
         values: Mapping[str, bytes],
         new: NewRun,
         spec: bytes,
-        worker: WorkerLease,
-        by: tuple[str, str],
+        worker: WorkerLease | None,
+        by: _By,
     ) -> Steps[Admission]:
-        yield from must_live(worker)
+        if worker is not None:
+            yield from must_live(worker)
         if new.key is not None and (known := (yield from self._run_by_key(scope, new.graph, new.key))):
             return self._known(known, new)
+        if (queued := (yield from self.queued_under_key(scope, new))) is not None:
+            yield Query("drop_queued_input", {"queued_no": queued["queued_no"]})  # it is this very request
         thread, _ = yield from open_thread(scope, thread_id, new.graph, may_create=False)
         yield from self._free_slot(thread)
         parent = yield from self._newest_run(thread["thread_no"])
         rows = yield Query("pending_interrupts", {"thread_no": thread["thread_no"]})
-        asked = {row["interrupt_id"]: row["ask_no"] for row in rows}
-        unknown = [interrupt_id for interrupt_id in values if interrupt_id not in asked]
-        if parent is None or unknown or not values:
-            why = f"interrupt {unknown[0]!r} is not pending" if unknown else "nothing was answered"
-            raise InvalidDecisionError(why, list(asked))
+        asked = {row["interrupt_id"]: row for row in rows}
+        for interrupt_id in values:
+            if interrupt_id not in asked:
+                raise (yield from self.not_pending(thread, interrupt_id, [*asked]))
+            which = {name: asked[interrupt_id][name] for name in ("interrupt_id", "ask_no")}
+            if (yield Query("due_question", {**which, "thread_no": thread["thread_no"]})):
+                raise InvalidDecisionError(f"the time to answer interrupt {interrupt_id!r} is over", [*asked])
+            if by.shown.get(interrupt_id, asked[interrupt_id]["digest"].hex()) != asked[interrupt_id]["digest"].hex():
+                why = f"interrupt {interrupt_id!r} asks something else now than what was shown"
+                raise InvalidDecisionError(why, [*asked])
+        if parent is None or not values:
+            raise InvalidDecisionError("nothing was answered", [*asked])
         yield Query("set_run_waiting", {"run_no": parent.run_no})
         admission = yield from self._insert_run(scope, thread, new, spec, worker, parent=parent)
         yield from self._decide(thread, values, asked, admission.run, by)
         return admission
 
     def _decide(
-        self, thread: Row, values: Mapping[str, bytes], asked: Mapping[str, int], run: Run, by: tuple[str, str]
+        self, thread: Row, values: Mapping[str, bytes], asked: Mapping[str, Row], run: Run, by: _By
     ) -> Steps[None]:
         for interrupt_id, value in values.items():
-            which = {"thread_no": thread["thread_no"], "interrupt_id": interrupt_id, "ask_no": asked[interrupt_id]}
-            yield Query(
-                "add_decision",
-                {**which, "actor": by[0], "channel": by[1], "value": value, "run_id": packed_id(run.run_id)},
-            )
+            question = asked[interrupt_id]
+            which = {"thread_no": thread["thread_no"], "interrupt_id": interrupt_id, "ask_no": question["ask_no"]}
+            said = {"actor": by.actor, "channel": by.channel, "note": by.note, "digest": question["digest"]}
+            yield Query("add_decision", {**which, **said, "value": value, "run_id": packed_id(run.run_id)})
             yield Query("set_interrupt_answered", which)
-            yield event(thread["thread_no"], "decision", run_no=run.run_no, ref=interrupt_id)
+            kind = "would_ask" if by.channel == "shadow" else "decision"
+            yield event(thread["thread_no"], kind, run_no=run.run_no, ref=interrupt_id)
 
     # -- ending ---------------------------------------------------------------------------------------------------
 
@@ -231,6 +290,7 @@ class RunActs(ContentActs):
         yield from spend(lease, usage)
         if status is RunStatus.DONE:
             yield Query("withdraw_interrupts_after", {"thread_no": lease.thread_no, "run_no": lease.run_no})
+            yield Query("drop_journal", {"thread_no": lease.thread_no})
         yield event(lease.thread_no, f"run_{'drained' if status is RunStatus.QUEUED else status}", lease=lease)
         return (yield from self._run(Scope(lease.owner), lease.run_id, spec))
 
@@ -241,12 +301,15 @@ class RunActs(ContentActs):
         yield from self._free_slot(thread)
         if run.unfinished:
             yield from self._close(thread, run, status, by)
+            if status is not RunStatus.EXPIRED:
+                yield from self.drop_all_queued(thread["thread_no"])
         return (yield from self._run(scope, run_id))
 
     def _close(self, thread: Row, run: Run, status: RunStatus, by: str) -> Steps[None]:
         which = {"run_no": run.run_no, "thread_no": thread["thread_no"]}
         yield from self._end({**which, "status": status.value, "cause": by})
-        yield Query("withdraw_interrupts", {"thread_no": thread["thread_no"]})
+        state = InterruptState.EXPIRED if status is RunStatus.EXPIRED else InterruptState.WITHDRAWN
+        yield Query("withdraw_interrupts", {"thread_no": thread["thread_no"], "state": state.value})
         yield from self._withdraw_input(thread["thread_no"], run)
         yield Query("leave_effects_unknown", {"thread_no": thread["thread_no"]})
         yield event(thread["thread_no"], f"run_{status}", run_no=run.run_no, ref=by)
@@ -307,6 +370,11 @@ class RunActs(ContentActs):
         return bool((yield Query("has_leave", {"run_no": lease.run_no, "kind": kind, **place})))
 
     @glancing
+    def status_before(self, lease: Lease) -> Steps[RunStatus | None]:
+        row = one((yield Query("status_before", {"thread_no": lease.thread_no, "run_no": lease.run_no})))
+        return RunStatus(row["status"]) if row else None
+
+    @glancing
     def has_begun(self, lease: Lease) -> Steps[tuple[bool, bool]]:
         params = {"run_no": lease.run_no, "thread_no": lease.thread_no, "null_task": NULL_TASK}
         row = (yield Query("has_begun", params))[0]
@@ -322,7 +390,7 @@ class RunActs(ContentActs):
         return (yield from self._records([row]))[0] if spec is None else self._record(row, spec)
 
     def _run_by_key(self, scope: Scope, graph: str, key: str) -> Steps[Run | None]:
-        params = {"key_scope": _key_scope(scope, graph), "key": key}
+        params = {"key_scope": key_scope(scope, graph), "key": key}
         row = one((yield Query("find_run_by_key", params)))
         return (yield from self._records([row]))[0] if row else None
 
@@ -384,11 +452,6 @@ def spend(lease: Lease, usage: Usage) -> Steps[None]:
             for model, (calls, read, said) in usage.by_model.items()
         ]
         yield Query("add_model_usage", many=rows)
-
-
-def _key_scope(scope: Scope, graph: str) -> str:
-    """Within what a key is unique; quoted, so that no two owners and graphs look alike."""
-    return f"{quote(scope.owner or '', safe='')}/{quote(graph, safe='')}"
 
 
 def _usage(row: Row) -> Usage:

@@ -31,6 +31,7 @@ from ninelives.stores.procedures.base import (
     unpacked_id,
 )
 from ninelives.stores.procedures.content import LOOKED_AT_END, ContentActs, Contents, ThreadKey
+from ninelives.stores.procedures.questions import Questions
 from ninelives.stores.procedures.runs import spend
 from ninelives.stores.procedures.threads import add_thread, must_be_free, reopened, thread_row
 
@@ -70,7 +71,7 @@ class Written:
     entries: list[Entry]
 
 
-class StateActs(ContentActs):
+class StateActs(ContentActs, Questions):
     # -- putting ------------------------------------------------------------------------------------------------------
 
     def put_checkpoint(
@@ -207,7 +208,7 @@ class StateActs(ContentActs):
                 idx: drafter.draft(channel, value, f"channel_values.{channel}") for idx, channel, value in put.writes
             }
 
-        questions = [(interrupt_id, self.encode(payload)) for interrupt_id, payload in put.questions]
+        questions = [self.asked(question) for question in put.questions]
         memory = self.memories.get(key)
         drafts = _under(memory, draft)
         act = self._put_writes(scope, thread_id, put, lease, key, draft, memory, drafts, questions)
@@ -225,7 +226,7 @@ class StateActs(ContentActs):
         draft: Callable[[Memory | None], Drafts],
         drafted_with: Memory | None,
         drafts: Drafts,
-        questions: Sequence[tuple[str, bytes]],
+        questions: Sequence[Mapping[str, Any]],
     ) -> Steps[None]:
         row = yield from self._writable(scope, thread_id, lease)
         memory = yield from self._recall(key, row, put.ns, lease)
@@ -250,11 +251,10 @@ class StateActs(ContentActs):
         if new or intake.entries or taken:
             yield from self.add_items(row, intake)
             yield from self._set_writes(place, put, stored, new, taken, own)
-        for interrupt_id, payload in questions:
-            asked = {**claim_of(lease), "thread_no": row["thread_no"], "ns": put.ns, "task_id": put.task_id}
-            asked |= {"checkpoint_id": put.checkpoint_id, "interrupt_id": interrupt_id, "payload": payload}
-            if (yield Query("add_interrupt", asked)):
-                yield event(row["thread_no"], "question", lease=lease, ref=interrupt_id)
+        for question in questions:
+            place = {**claim_of(lease), "thread_no": row["thread_no"], "ns": put.ns, "task_id": put.task_id}
+            if (yield Query("add_interrupt", {**question, **place, "checkpoint_id": put.checkpoint_id})):
+                yield event(row["thread_no"], "question", lease=lease, ref=question["interrupt_id"])
         yield event(row["thread_no"], put.kind, lease=lease, ref=put.task_id)
         yield self.set_counters(row, intake)
         if lease:

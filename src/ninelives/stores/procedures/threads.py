@@ -45,7 +45,8 @@ class ThreadActs(Procedures):
         yield from must_be_free(row)
         which = {"thread_no": row["thread_no"]}
         yield event(row["thread_no"], "thread_erased")
-        for name in ("checkpoint", "head", "write", "pack", "interrupt", "decision", "event", "effect"):
+        content = ("checkpoint", "head", "write", "pack", "journal")
+        for name in (*content, "interrupt", "decision", "queued_input", "event", "effect"):
             yield Query(f"erase_{name}", which)
         yield Query("forget_effect", which)
         yield Query("erase_run", which)

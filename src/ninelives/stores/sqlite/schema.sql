@@ -25,6 +25,8 @@ CREATE TABLE decision (
     actor text not null,
     channel text not null,
     value blob not null,
+    digest blob not null,                   -- of what was shown to who answered
+    note any,                               -- why, in words; sealed like cause
     status text not null check (status in ('accepted', 'withdrawn')),
     run_id any not null,                    -- the run that it lets go on
     decided_at real not null,
@@ -54,6 +56,9 @@ CREATE TABLE effect (
     why any,                                -- as cause
     created_at real not null,
     settled_at real,
+    deadline real,                          -- by then the call itself has ended, whatever became of it
+    seq integer not null,                   -- the event of its first intent
+    inherits integer,                       -- effect_no of the act on another branch whose outcome it took over
     unique (owner, key)
 ) strict;
 CREATE TABLE event (
@@ -88,13 +93,23 @@ CREATE TABLE interrupt (
     checkpoint_id text not null,
     run_no integer,
     payload blob not null,
-    kind text not null default 'free',
-    args_digest blob,
+    kind text not null check (kind in ('free', 'batch', 'call')),
+    about blob not null,                    -- the tool calls that it asks about, and what an answer must look like
+    digest blob not null,                   -- of what was shown
     deadline real,
-    outcome text,
-    state text not null check (state in ('pending', 'answered', 'withdrawn')),
+    outcome any,                            -- what becomes of it then, as JSON; sealed like cause
+    remind_at real,
+    state text not null check (state in ('pending', 'answered', 'withdrawn', 'expired', 'superseded', 'shadow')),
     asked_at real not null,
     primary key (thread_no, interrupt_id, ask_no)
+) strict, without rowid;
+CREATE TABLE journal (
+    thread_no integer not null,
+    key text not null,
+    run_no integer not null,
+    kind text not null check (kind in ('call', 'model')),
+    body blob not null,                     -- what a finished tool call or model call gave, until its step is recorded
+    primary key (thread_no, key)
 ) strict, without rowid;
 CREATE TABLE meta (
     name text primary key,
@@ -105,6 +120,17 @@ CREATE TABLE pack (
     items integer not null,                 -- how many; their numbers follow one another
     bytes integer not null,                 -- of them all, neither compressed nor encrypted
     frame blob not null
+) strict;
+CREATE TABLE queued_input (
+    queued_no integer primary key autoincrement,   -- the order in which they were accepted
+    thread_no integer not null references thread,
+    run_id text not null unique,            -- of the run that it becomes
+    graph text not null,
+    key_scope text,                         -- as that of a run
+    key text,
+    request blob not null,                  -- as that of a run
+    spec blob not null,
+    queued_at real not null
 ) strict;
 CREATE TABLE run (
     run_no integer primary key autoincrement,   -- also the order of arrival
@@ -121,6 +147,7 @@ CREATE TABLE run (
     chain any,                              -- run_id of the first of the runs that belong together, if not its own
     continues any,                          -- run_id whose question this one answers
     replaces any,                           -- run_id that this one starts over
+    forks integer,                          -- it began anew from a checkpoint before this event; null: it did not
     base any,                               -- checkpoint that was head when the chain began
     not_before real not null default 0,
     priority integer not null default 0,
@@ -188,7 +215,11 @@ CREATE TABLE write (
 ) strict, without rowid;
 CREATE UNIQUE INDEX checkpoint_by_id on checkpoint (thread_no, checkpoint_id, ns);
 CREATE INDEX checkpoint_of_ref on checkpoint (run_ref) where run_ref is not null;
+CREATE INDEX effect_of_lineage on effect (thread_no, lineage);
 CREATE INDEX effect_of_thread on effect (thread_no, state);
+CREATE INDEX interrupt_pending on interrupt (asked_at) where state = 'pending';
+CREATE UNIQUE INDEX queued_input_key on queued_input (key_scope, key) where key is not null;
+CREATE INDEX queued_input_of_thread on queued_input (thread_no, queued_no);
 CREATE UNIQUE INDEX run_key on run (key_scope, key) where key is not null;
 CREATE INDEX run_of_chain on run (chain) where chain is not null;
 CREATE INDEX run_of_thread on run (thread_no, run_no);

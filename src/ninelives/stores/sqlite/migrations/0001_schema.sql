@@ -57,6 +57,7 @@ create table run (
     chain any,                              -- run_id of the first of the runs that belong together, if not its own
     continues any,                          -- run_id whose question this one answers
     replaces any,                           -- run_id that this one starts over
+    forks integer,                          -- it began anew from a checkpoint before this event; null: it did not
     base any,                               -- checkpoint that was head when the chain began
     not_before real not null default 0,
     priority integer not null default 0,
@@ -164,10 +165,23 @@ create table effect (
     why any,                                -- as cause
     created_at real not null,
     settled_at real,
+    deadline real,                          -- by then the call itself has ended, whatever became of it
+    seq integer not null,                   -- the event of its first intent
+    inherits integer,                       -- effect_no of the act on another branch whose outcome it took over
     unique (owner, key)
 ) strict;
 
 create index effect_of_thread on effect (thread_no, state);
+create index effect_of_lineage on effect (thread_no, lineage);
+
+create table journal (
+    thread_no integer not null,
+    key text not null,
+    run_no integer not null,
+    kind text not null check (kind in ('call', 'model')),
+    body blob not null,                     -- what a finished tool call or model call gave, until its step is recorded
+    primary key (thread_no, key)
+) strict, without rowid;
 
 create table interrupt (
     thread_no integer not null,
@@ -179,14 +193,18 @@ create table interrupt (
     checkpoint_id text not null,
     run_no integer,
     payload blob not null,
-    kind text not null default 'free',
-    args_digest blob,
+    kind text not null check (kind in ('free', 'batch', 'call')),
+    about blob not null,                    -- the tool calls that it asks about, and what an answer must look like
+    digest blob not null,                   -- of what was shown
     deadline real,
-    outcome text,
-    state text not null check (state in ('pending', 'answered', 'withdrawn')),
+    outcome any,                            -- what becomes of it then, as JSON; sealed like cause
+    remind_at real,
+    state text not null check (state in ('pending', 'answered', 'withdrawn', 'expired', 'superseded', 'shadow')),
     asked_at real not null,
     primary key (thread_no, interrupt_id, ask_no)
 ) strict, without rowid;
+
+create index interrupt_pending on interrupt (asked_at) where state = 'pending';
 
 create table decision (
     thread_no integer not null,
@@ -196,11 +214,29 @@ create table decision (
     actor text not null,
     channel text not null,
     value blob not null,
+    digest blob not null,                   -- of what was shown to who answered
+    note any,                               -- why, in words; sealed like cause
     status text not null check (status in ('accepted', 'withdrawn')),
     run_id any not null,                    -- the run that it lets go on
     decided_at real not null,
     primary key (thread_no, interrupt_id, ask_no, actor)
 ) strict, without rowid;
+
+-- Inputs that were accepted while their thread waited for an answer; each becomes a run when its turn has come.
+create table queued_input (
+    queued_no integer primary key autoincrement,   -- the order in which they were accepted
+    thread_no integer not null references thread,
+    run_id text not null unique,            -- of the run that it becomes
+    graph text not null,
+    key_scope text,                         -- as that of a run
+    key text,
+    request blob not null,                  -- as that of a run
+    spec blob not null,
+    queued_at real not null
+) strict;
+
+create unique index queued_input_key on queued_input (key_scope, key) where key is not null;
+create index queued_input_of_thread on queued_input (thread_no, queued_no);
 
 create table event (
     thread_no integer not null,

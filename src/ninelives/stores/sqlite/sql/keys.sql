@@ -35,22 +35,34 @@ select effect_no, thread_no, result, why from effect where effect_no > :effect_n
 update effect set result = :result, why = :why where effect_no = :effect_no;
 
 -- name: sealed_interrupt
-select thread_no, interrupt_id, ask_no, payload from interrupt
+select thread_no, interrupt_id, ask_no, payload, about, outcome from interrupt
  where (thread_no, interrupt_id, ask_no) > (:thread_no, :interrupt_id, :ask_no)
  order by thread_no, interrupt_id, ask_no limit :limit;
 
 -- name: reseal_interrupt
-update interrupt set payload = :payload
+update interrupt set payload = :payload, about = :about, outcome = :outcome
  where thread_no = :thread_no and interrupt_id = :interrupt_id and ask_no = :ask_no;
 
+-- name: sealed_queued_input
+select queued_no, thread_no, spec from queued_input where queued_no > :queued_no order by queued_no limit :limit;
+
+-- name: reseal_queued_input
+update queued_input set spec = :spec where queued_no = :queued_no;
+
 -- name: sealed_decision
-select thread_no, interrupt_id, ask_no, actor, value from decision
+select thread_no, interrupt_id, ask_no, actor, value, note from decision
  where (thread_no, interrupt_id, ask_no, actor) > (:thread_no, :interrupt_id, :ask_no, :actor)
  order by thread_no, interrupt_id, ask_no, actor limit :limit;
 
 -- name: reseal_decision
-update decision set value = :value
+update decision set value = :value, note = :note
  where thread_no = :thread_no and interrupt_id = :interrupt_id and ask_no = :ask_no and actor = :actor;
+
+-- name: sealed_journal
+select thread_no, key, body from journal where (thread_no, key) > (:thread_no, :key) order by thread_no, key limit :limit;
+
+-- name: reseal_journal
+update journal set body = :body where thread_no = :thread_no and key = :key;
 
 -- name: sealed_graph_version
 select fp, description from graph_version where fp > :fp order by fp limit :limit;

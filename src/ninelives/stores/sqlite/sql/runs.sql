@@ -32,11 +32,27 @@ update run set status = case driver when 'edit' then 'cancelled' else 'queued' e
    and not exists (select 1 from worker w where w.worker_id = run.worker and w.expires_at > now_s())
 returning run_no;
 
+-- name: branch_point
+-- The checkpoint that a run begins at, or, where that was made by editing the state, the one that was edited; and whether
+-- the thread has gone on from there before.
+with recursive up (seq, parent, edited) as (
+    select c.seq, c.parent, coalesce(r.driver = 'edit', 0)
+      from checkpoint c left join run r on r.run_no = c.run_no
+     where c.thread_no = :thread_no and c.checkpoint_id = :base and c.ns = ''
+    union all
+    select c.seq, c.parent, coalesce(r.driver = 'edit', 0)
+      from up join checkpoint c on c.thread_no = :thread_no and c.seq = up.parent left join run r on r.run_no = c.run_no
+     where up.edited)
+select seq, exists (select 1 from checkpoint c left join run r on r.run_no = c.run_no
+                     where c.thread_no = :thread_no and c.seq > up.seq and c.ns = ''
+                       and coalesce(r.driver, '') != 'edit') as passed
+  from up order by seq limit 1;
+
 -- name: add_run
 insert into run (run_id, thread_no, graph, key_scope, key, request, spec, status, driver, chain, continues, replaces,
-                 base, attempt, worker, epoch, since, created_at, updated_at)
-values (:run_id, :thread_no, :graph, :key_scope, :key, :request, :spec, 'running', :driver, :chain, :continues,
-        :replaces, :base, 1, :worker, :epoch, (select event_next from thread where thread_no = :thread_no), now_s(), now_s())
+                 forks, base, attempt, worker, epoch, since, created_at, updated_at)
+values (:run_id, :thread_no, :graph, :key_scope, :key, :request, :spec, iif(:worker is null, 'queued', 'running'),
+        :driver, :chain, :continues, :replaces, :forks, :base, iif(:worker is null, 0, 1), :worker, :epoch, (select event_next from thread where thread_no = :thread_no), now_s(), now_s())
 returning run_no;
 
 -- name: claim_run
@@ -88,6 +104,9 @@ select sum(r.steps) as steps, sum(r.model_calls) as model_calls, sum(r.tokens_in
 -- name: find_newest_run
 {run_record}
  where r.thread_no = :thread_no and r.driver != 'edit' order by r.run_no desc limit 1;
+
+-- name: status_before
+select status from run where thread_no = :thread_no and run_no < :run_no and driver != 'edit' order by run_no desc limit 1;
 
 -- name: list_runs
 {run_record}

@@ -9,8 +9,10 @@ select owner, thread_id, graph, state, created_at, updated_at, thread_no,
      + (select coalesce(sum(length(spec) + coalesce(length(cause), 0)), 0) from run r where r.thread_no = t.thread_no)
      + (select coalesce(sum(coalesce(length(result), 0) + coalesce(length(why), 0)), 0) from effect e
          where e.thread_no = t.thread_no)
-     + (select coalesce(sum(length(payload)), 0) from interrupt i where i.thread_no = t.thread_no)
-     + (select coalesce(sum(length(value)), 0) from decision d where d.thread_no = t.thread_no)
+     + (select coalesce(sum(length(payload) + length(about) + coalesce(length(outcome), 0)), 0) from interrupt i
+         where i.thread_no = t.thread_no)
+     + (select coalesce(sum(length(value) + coalesce(length(note), 0)), 0) from decision d where d.thread_no = t.thread_no)
+     + (select coalesce(sum(length(body)), 0) from journal j where j.thread_no = t.thread_no)
        as bytes
   from thread t
 
@@ -63,6 +65,9 @@ delete from pack where pack_no between :thread_no << 32 and :thread_no << 32 | 0
 
 -- name: erase_interrupt
 delete from interrupt where thread_no = :thread_no;
+
+-- name: erase_journal
+delete from journal where thread_no = :thread_no;
 
 -- name: erase_decision
 delete from decision where thread_no = :thread_no;

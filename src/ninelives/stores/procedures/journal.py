@@ -1,0 +1,34 @@
+"""What finished calls gave, kept until the step that they belong to is recorded as a whole."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ninelives.model import Lease, Scope
+from ninelives.store import Act, Query, Steps, act, glancing, reading
+from ninelives.stores.procedures.base import Procedures, claim_of, fenced, one
+from ninelives.stores.procedures.threads import thread_row
+
+
+class JournalActs(Procedures):
+    def keep_call(self, lease: Lease, key: str, kind: str, output: Any) -> Act[None]:
+        return self._keep_call(lease, key, kind, self.encode(output))
+
+    @act
+    def _keep_call(self, lease: Lease, key: str, kind: str, body: bytes) -> Steps[None]:
+        claim = {**claim_of(lease), "thread_no": lease.thread_no}
+        yield Query("keep_call", {**claim, "key": key, "kind": kind, "body": body})
+        yield from fenced(lease)
+
+    @glancing
+    def find_call(self, lease: Lease, key: str) -> Steps[Any]:
+        row = one((yield Query("find_call", {"thread_no": lease.thread_no, "key": key})))
+        return self.decode(row["body"]) if row else None
+
+    @reading
+    def list_calls(self, scope: Scope, thread_id: str) -> Steps[dict[str, Any]]:
+        thread = yield from thread_row(scope, thread_id)
+        if thread is None:
+            return {}
+        rows = yield Query("list_calls", {"thread_no": thread["thread_no"]})
+        return {row["key"]: self.decode(row["body"]) for row in rows}
