@@ -153,7 +153,7 @@ _SECONDS = _number(0.001, 31_536_000 * 10, "seconds")
 
 def _tool_approval() -> Rule:
     accepts = {
-        "policy": _text("ask|shadow", '"ask" or "shadow"'),
+        "policy": _text("ask|shadow|graph", '"ask", "shadow" or "graph"'),
         "auto": _PLACE,
         "deadline_s": _SECONDS,
         "at_deadline": _OUTCOME,
@@ -172,8 +172,8 @@ def _tool_approval() -> Rule:
         return ToolApproval(**{name: accepts[name].accept(one) for name, one in entry.items()})
 
     return Rule(
-        '"ask", "shadow", { auto = "module:rule" }, or a table of policy = "ask" or "shadow", auto, deadline_s,'
-        " at_deadline, text, to, remind_s",
+        '"ask", "shadow", "graph", { auto = "module:rule" }, or a table of policy, auto, deadline_s, at_deadline, text,'
+        " to, remind_s",
         accept,
     )
 
@@ -288,12 +288,12 @@ class ToolApproval:
 
     Attributes:
         policy: "ask": each call asks, whatever the graph says. "shadow": none does, and what would have been asked is
-            recorded. "": as the graph says.
+            recorded. "graph": as the graph says.
         auto: a function of name and arguments that decides, or leaves it to a person by returning None.
         deadline_s, at_deadline, text, to, remind_s: as those of `QuestionsSettings`, which hold where they are not set.
     """
 
-    policy: Literal["", "ask", "shadow"] = ""
+    policy: Literal["ask", "shadow", "graph"] = "graph"
     auto: str | None = None
     deadline_s: float | None = None
     at_deadline: str | None = None
@@ -302,8 +302,8 @@ class ToolApproval:
     remind_s: float | None = None
 
     def __post_init__(self) -> None:
-        if self.policy not in ("", "ask", "shadow"):
-            raise ConfigError(f"[approvals] policy = {self.policy!r} is none. Allowed: ask, shadow.")
+        if self.policy not in ("ask", "shadow", "graph"):
+            raise ConfigError(f"[approvals] policy = {self.policy!r} is none. Allowed: ask, shadow, graph.")
         if self.policy == "shadow" and self.auto is not None:
             raise ConfigError("[approvals] a tool is approved by a rule or only watched (shadow), not both.")
         _outcome_must_hold(self.at_deadline, self.text, self.to, "[approvals.tools]")

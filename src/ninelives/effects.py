@@ -23,7 +23,8 @@ from collections import Counter
 from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import Future
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from typing import Any, Generic, Literal, TypeAlias, TypeVar, get_args, overload
 from urllib.parse import quote
 from uuid import uuid4
@@ -37,6 +38,7 @@ from ninelives.config import EffectRule
 from ninelives.errors import (
     ConfigError,
     EffectOutcomeUnknownError,
+    InvalidDecisionError,
     LeaseLostError,
     NineLivesError,
     StoreUnavailableError,
@@ -61,6 +63,10 @@ class Done(Generic[T]):
 @dataclass(frozen=True, slots=True)
 class NotDone:
     """A probe's answer: it did not happen, and the earlier attempt can no longer make it happen."""
+
+
+class CallTimeoutError(TimeoutError):
+    """An async call was cut off at its `timeout_s`. What it had set going may still happen: its outcome is unknown."""
 
 
 Unknown = Literal["probe", "ask", "repeat", "skip"]
@@ -94,7 +100,7 @@ class Terms:
     remind_s: float | None = None
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, weakref_slot=True)
 class Journal:
     """Where the acts of one claim are recorded; ambient while the run is driven."""
 
@@ -107,6 +113,8 @@ class Journal:
     """Raises a stop if the claim no longer stands; for a call that has waited for its thread."""
     stopped: Exception | None = None
     """The first reason for which one of our checks stopped the run; a node may have swallowed it."""
+    records_models: bool = False
+    """Whether what models say is recorded at once."""
     terms: dict[str, Terms] = field(default_factory=dict)
     """Of questions that are being asked, by interrupt id."""
 
@@ -189,7 +197,18 @@ def idempotency_key() -> str:
 
 
 @overload
-def effect(act: F) -> F: ...
+def effect(
+    act: F,
+    *,
+    key: Callable[..., str] | None = None,
+    probe: Callable[..., Any] | None = None,
+    not_done_on: Sequence[type[BaseException]] = (),
+    name: str | None = None,
+    unknown: Unknown | None = None,
+    timeout_s: float | None = None,
+    on_fork: OnFork = "recorded",
+    skipped: Any = SKIPPED,
+) -> F: ...
 @overload
 def effect(
     *,
@@ -323,8 +342,9 @@ def _marked_tool(tool: BaseTool, marking: Marking) -> BaseTool:
     """A copy of the tool whose own body is the act, so that it is one wherever the tool is called."""
     copy = tool.model_copy()
     for name in _bodies(tool):
+        own = replace(marking, in_thread=name == "_arun" and type(tool)._arun is BaseTool._arun)
         # Past pydantic: a class that keeps its body in a method has no field to set.
-        object.__setattr__(copy, name, _marked(getattr(tool, name), marking))
+        object.__setattr__(copy, name, _marked(getattr(tool, name), own))
     return copy
 
 
@@ -385,10 +405,12 @@ def _once(
             return (yield from _perform(act, marking, args, kwargs, book, found))
         if found.state is EffectState.DONE:
             return found.result
-        by, state, result, why = yield from _what_became(marking, args, kwargs, book, found)
-        if by == "":
+        if (why := _why_it_stops(marking, book, found)) is not None:
+            raise book.stop(EffectOutcomeUnknownError(found.name, found.key, why))
+        if marking.unknown == "skip":
             log.warning("effect %r (key %s) is unknown, and was skipped", new.name, new.key)
             return marking.skipped
+        by, state, result, why = yield from _what_became(marking, args, kwargs, found)
         try:
             yield book.store.settle_effect(Scope(book.lease.owner), new.key, state, result, by=by, why=why)
         except InvalidDecisionError as error:
@@ -405,11 +427,20 @@ def _perform(
 ) -> _Flow:
     """The act itself, after its intent was recorded under a lease that still stood."""
 
-    def end(state: EffectState, result: Any = None, why: str | None = None) -> Act[Effect]:
-        return book.store.finish_effect(book.lease, found, state, result, why=why)
+    def end(state: EffectState, result: Any = None, why: str | None = None, *, cut_off: bool = False) -> Act[Effect]:
+        return book.store.finish_effect(book.lease, found, state, result, why=why, cut_off=cut_off)
 
     try:
-        result = yield _Call(act, args, kwargs, found.key, marking.timeout_s)
+        result = yield _Call(act, args, kwargs, found.sent_as, None if marking.in_thread else marking.timeout_s)
+    except asyncio.CancelledError:
+        try:
+            yield end(EffectState.UNKNOWN, why="the call was cut off", cut_off=True)
+        except NineLivesError as error:
+            log.warning("that effect %r was cut off could not be recorded: %s", found.name, error)
+        raise
+    except CallTimeoutError as error:
+        yield end(EffectState.UNKNOWN, why=str(error), cut_off=True)
+        raise
     except GraphBubbleUp:
         # It asks (interrupt) or is being stopped before it acted; the next attempt begins again.
         yield end(EffectState.NOT_DONE, why="it stopped to ask")
@@ -425,8 +456,11 @@ def _perform(
     except UnknownTypeError as error:
         yield end(EffectState.UNKNOWN, why=f"it was done, but its result cannot be stored: {error}")
         raise
-    yield from _persistently(ending, lambda: end(EffectState.DONE, result))
-    return result
+    ended: Effect = yield from _persistently(ending, lambda: end(EffectState.DONE, result))
+    if ended.by == book.lease.worker_id:
+        return result
+    log.warning("effect %r (key %s) ended when its time was long over; what was settled counts", found.name, found.key)
+    return ended.result if ended.state is EffectState.DONE else result
 
 
 def _persistently(ending: Act[Effect], again: Callable[[], Act[Effect]]) -> _Flow:
@@ -441,24 +475,30 @@ def _persistently(ending: Act[Effect], again: Callable[[], Act[Effect]]) -> _Flo
     return (yield ending)
 
 
-def _what_became(
-    marking: Marking, args: tuple[Any, ...], kwargs: Mapping[str, Any], book: Journal, found: Effect
-) -> Generator[_Step, Any, tuple[str, EffectState, Any, str]]:
-    """
-    What is to be recorded of an act whose outcome is unknown: by whom, how it ended, its result, and why.
+def _why_it_stops(marking: Marking, book: Journal, found: Effect) -> str | None:
+    """Why only a person, or time, can tell what becomes of an act whose outcome is unknown; None: its policy can."""
+    elsewhere = found.state is EffectState.INTENT and found.epoch != book.lease.epoch
+    asks = marking.unknown == "ask" or (marking.on_fork == "ask" and found.inherits is not None)
+    if not asks and (found.over or (marking.unknown == "skip" and not elsewhere)):
+        return None
+    if elsewhere:
+        return "another run is performing it now; continue this one when that is done"
+    if not found.over:
+        why = f"{found.why}; it" if found.why else "the process that asked for it is not known to be dead, so it"
+        if found.deadline_at is None:
+            return f"{why} may still be at it"
+        over_at = datetime.fromtimestamp(found.deadline_at + DEADLINE_MARGIN_S, UTC)
+        return f"{why} may still be at it until {over_at:%Y-%m-%d %H:%M:%S} UTC"
+    return found.why or "an earlier attempt in this process was cut off"
 
-    Raises: a stop, where nobody but a person can say, or the earlier attempt may still be at it.
-    """
-    if marking.unknown not in ("probe", "repeat") or not found.over:
-        why = found.why or "an earlier attempt in this process was cut off"
-        if found.state is EffectState.INTENT and found.epoch != book.lease.epoch:
-            why = "another run is performing it now; continue this one when that is done"
-        elif not found.over:
-            why = "the process that asked for it is not known to be dead, so it may still be at it"
-        raise book.stop(EffectOutcomeUnknownError(found.name, found.key, why))
+
+def _what_became(
+    marking: Marking, args: tuple[Any, ...], kwargs: Mapping[str, Any], found: Effect
+) -> Generator[_Step, Any, tuple[str, EffectState, Any, str]]:
+    """What its policy lets be recorded of an act whose outcome is unknown: by whom, how it ended, its result, why."""
     if marking.probe is None:
         return "policy", EffectState.NOT_DONE, None, "it is declared safe to be repeated"
-    answer = yield _Call(marking.probe, args, kwargs, found.key)
+    answer = yield _Call(marking.probe, args, kwargs, found.sent_as)
     if isinstance(answer, Done):
         return "probe", EffectState.DONE, answer.result, "the probe found it done"
     if isinstance(answer, NotDone):
@@ -539,9 +579,13 @@ async def _acarry_out(step: _Step) -> Any:
     if isinstance(step, _Call):
         token = _key.set(step.key)
         try:
-            async with asyncio.timeout(step.timeout_s):
+            async with asyncio.timeout(step.timeout_s) as limit:
                 result = step.function(*step.args, **step.kwargs)
                 return await result if inspect.isawaitable(result) else result
+        except TimeoutError as error:
+            if limit.expired():
+                raise CallTimeoutError(f"the call did not end within {step.timeout_s:g} s") from error
+            raise
         finally:
             _key.reset(token)
     if isinstance(step, Future):

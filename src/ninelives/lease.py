@@ -185,7 +185,6 @@ class Keeper:
         self._end_what_is_left()
         with self._mutex:
             self._leave_formers()
-        self._see_to_deadlines()
         return True
 
     def _see_to_deadlines(self) -> None:
@@ -209,10 +208,13 @@ class Keeper:
 
 
 def _beat(keeper: weakref.ref[Keeper], worker: WorkerLease, stop: threading.Event, every_s: float) -> None:
+    renews = True
     while not stop.wait(every_s):
         alive = keeper()
-        if alive is None or not alive._renew(worker):
+        if alive is None:
             return
+        renews = renews and alive._renew(worker)
+        alive._see_to_deadlines()  # also as nobody: until the next call makes it a worker again
         del alive
 
 

@@ -137,7 +137,8 @@ class Drive:
         self.spent = Spent()
         self.waiting: list[Interrupt] = []
         self.input: Any = None
-        self.journal = Journal(self.store, claim.lease, check=self._check)
+        recorded = plan.effects.model == "recorded"
+        self.journal = Journal(self.store, claim.lease, check=self._check, records_models=recorded)
         config, limit = _langgraph.take_max_concurrency(config)
         self.supersteps = _langgraph.Supersteps(max_concurrency=limit)
         self.saver = RunSaver(

@@ -256,7 +256,6 @@ class Saver(BaseCheckpointSaver[int]):
             task_id=task_id,
             task_path=task_path,
             writes=_numbered(_of_failure(writes) if failed else writes),
-            withdraw=(WRITES_IDX_MAP[_langgraph.RESUME],) if failed else (),
             replace=self.lease is not None and _langgraph.is_input_task(checkpoint_id, task_id),
             questions=self._questions(writes, task_id) if self.lease else (),
             kind=_kind(checkpoint_id, task_id, {channel for channel, _ in writes}),
@@ -367,7 +366,8 @@ def _of_failure(writes: Sequence[tuple[str, Any]]) -> list[tuple[str, Any]]:
     Of a failed task only the failure is recorded.
 
     LangGraph would keep what the node had written before, say, its router raised, and then read the task as finished:
-    the run would end there, quietly.
+    the run would end there, quietly. And it would keep the answer that the node has failed on, and give it to every
+    later attempt. Answers to the node's earlier questions were recorded with the question that came next, and stay.
     """
     return [w for w in writes if w[0] in _OF_FAILURE]
 

@@ -672,16 +672,30 @@ class Store(ABC):
         `unknown`, while one whose claim still stands stays an intent; one settled as not done is opened again, as the
         next attempt. `fresh` is True where the caller may act now.
 
+        Where the run's chain began anew from an older checkpoint, and a branch has begun the same act since that one,
+        a new key takes over what became of it, as `new.on_fork` says.
+
         Raises:
             LeaseLostError: the claim no longer owns the run; do not act.
         """
 
     @abstractmethod
     def finish_effect(
-        self, lease: Lease, effect: Effect, state: EffectState, result: Any, *, why: str | None = None
+        self,
+        lease: Lease,
+        effect: Effect,
+        state: EffectState,
+        result: Any,
+        *,
+        why: str | None = None,
+        cut_off: bool = False,
     ) -> Act[Effect]:
         """
-        Record how the act ended, by the process that performed it.
+        Record how the act ended, by the process that performed it. What was settled or begun anew meanwhile, since the
+        call's deadline had passed, stays as it is.
+
+        Args:
+            cut_off: it was left before its end, so it may still happen until its process is dead or its time is over.
 
         Raises:
             LeaseLostError: the claim no longer owns the run: the act is reported as unknown to the new owner.
@@ -693,7 +707,8 @@ class Store(ABC):
     ) -> Act[Effect]:
         """
         Record what really happened: done (with a result) or not done. Not done only once the process that asked is
-        known dead: until then it may still be at it.
+        known dead, or the call's deadline has passed by a margin: until then it may still be at it. It holds for every
+        branch that has taken the act over.
 
         Raises:
             NoCheckpointFoundError: no such effect.
@@ -704,7 +719,7 @@ class Store(ABC):
     def list_effects(
         self, scope: Scope, *, thread_id: str | None = None, state: EffectState | None = None
     ) -> Act[list[Effect]]:
-        """Effects, oldest first."""
+        """Effects, oldest first; a result that this process may not load is an `Unreadable`."""
 
     # -- finished calls -----------------------------------------------------------------------------------------
 

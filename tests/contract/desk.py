@@ -211,6 +211,7 @@ class Desk:
             do(store.list_runs(SYSTEM)),
             do(store.list_effects(SYSTEM)),
             do(store.list_workers()),
+            do(store.list_queued(SYSTEM)),
         ]
         for thread in threads:
             scope, name = Scope(thread.owner), thread.thread_id

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from contract.desk import TTL_S, Desk
+from ninelives.effects import DEADLINE_MARGIN_S
 from ninelives.errors import InvalidDecisionError, LeaseLostError, NoCheckpointFoundError
-from ninelives.model import ONE_USER, Effect, EffectState, Lease, RunStatus, Scope
+from ninelives.model import ONE_USER, Effect, EffectState, Lease, RunSpec, RunStatus, Scope, WorkerLease
 
 
 def opened(desk: Desk, lease: Lease, key: str = "e1", **fields: Any) -> Effect:
@@ -157,15 +158,67 @@ def test_not_done_only_once_the_asker_is_known_dead(desk: Desk) -> None:
 def test_not_done_once_the_call_has_passed_its_own_limit(desk: Desk) -> None:
     """A call that has ended by its own limit, and a margin, cannot happen any more, though its process may live."""
     opened(desk, desk.start(desk.worker("w1")), timeout_s=60.0)
-    desk.clock.advance(64)
+    desk.clock.advance(60 + DEADLINE_MARGIN_S - 0.01)
     unknown = opened(desk, desk.take_over(desk.worker("w2")), timeout_s=60.0)
-    assert (unknown.holder_alive, unknown.over) == (True, False)
+    assert (unknown.holder_alive, unknown.overdue, unknown.over) == (True, False, False)
     with pytest.raises(InvalidDecisionError, match="may still be at it"):
         settle(desk, EffectState.NOT_DONE)
 
-    desk.clock.advance(2)
+    desk.clock.advance(0.02)
+
+    assert known(desk).over
+    assert settle(desk, EffectState.NOT_DONE).state is EffectState.NOT_DONE
+
+
+def test_without_a_limit_of_its_own_no_time_is_long_enough(desk: Desk) -> None:
+    """A stopped process may wake up after a year."""
+    opened(desk, desk.start(desk.worker("w1")))
+    desk.clock.advance(366 * 86400)
+
+    assert not known(desk).over
+    with pytest.raises(InvalidDecisionError, match="may still be at it"):
+        settle(desk, EffectState.NOT_DONE)
+
+
+def test_each_attempt_has_a_limit_of_its_own(desk: Desk) -> None:
+    """The deadline is counted from the intent of the attempt, not from that of the first one."""
+    lease = desk.start(desk.worker())
+    first = opened(desk, lease, timeout_s=2.0)
+    ended(desk, lease, first, EffectState.NOT_DONE, None)
+    desk.clock.advance(3)
+
+    again = opened(desk, lease, timeout_s=2.0)
+
+    assert (first.deadline_at, again.deadline_at) == (desk.clock.now - 1, desk.clock.now + 2)
+
+
+def test_one_that_was_cut_off_is_not_over_at_once(desk: Desk) -> None:
+    """Who leaves a call before its end does not know: it counts as over when its time is, by the margin."""
+    lease = desk.start(desk.worker(ttl_s=600))
+    effect = opened(desk, lease, timeout_s=30.0)
+    desk.clock.advance(30)
+    cut = desk.do(desk.store.finish_effect(lease, effect, EffectState.UNKNOWN, None, why="late", cut_off=True))
+    assert (cut.state, cut.why, cut.by, cut.over) == (EffectState.UNKNOWN, "late", None, False)
+    with pytest.raises(InvalidDecisionError, match="may still be at it"):
+        settle(desk, EffectState.NOT_DONE)
+
+    desk.clock.advance(DEADLINE_MARGIN_S + 0.01)
 
     assert settle(desk, EffectState.NOT_DONE).state is EffectState.NOT_DONE
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_who_comes_back_after_its_time_changes_nothing_that_was_settled(desk: Desk, again: bool) -> None:
+    """It broke its word to end within its limit: what a person recorded stays, and so does the attempt after it."""
+    lease = desk.start(desk.worker(ttl_s=600))
+    effect = opened(desk, lease, timeout_s=1.0)
+    desk.clock.advance(1 + DEADLINE_MARGIN_S + 0.01)
+    settle(desk, EffectState.NOT_DONE if again else EffectState.DONE, "by hand")
+    before = opened(desk, lease, timeout_s=1.0) if again else known(desk)
+
+    late = ended(desk, lease, effect, result="late")
+
+    assert late == replace(before, fresh=False) == known(desk)
 
 
 def test_an_unknown_one_may_be_settled_as_done_at_once(desk: Desk) -> None:
@@ -232,3 +285,222 @@ def test_effects_are_listed_oldest_first_by_thread_and_state(desk: Desk) -> None
     assert keys(thread_id="t") == ["e1", "e3"]
     assert keys(state=EffectState.INTENT) == ["e2", "e3"]
     assert keys(thread_id="t", state=EffectState.INTENT) == ["e3"]
+
+
+# -- on another branch -------------------------------------------------------------------------------------------
+
+
+def thread_with_an_act(desk: Desk, state: EffectState | None) -> tuple[Lease, Effect]:
+    """Checkpoints c1 (of a run that is done) and c2, and an act of the run "r1" after it, which was then closed."""
+    worker = desk.worker()
+    first = desk.start(worker, "r0")
+    desk.put(first, "c1")
+    desk.finish(first)
+    lease = desk.start(worker, "r1")
+    desk.put(lease, "c2", "c1")
+    effect = opened(desk, lease, "old", timeout_s=50.0)
+    if state is not None:
+        effect = ended(desk, lease, effect, state, {"receipt": 7} if state is EffectState.DONE else None)
+    desk.finish(lease, RunStatus.FAILED)
+    return lease, effect
+
+
+def begun_anew(
+    desk: Desk, run_id: str, base: str | None = "c1", *, closes: str | None = None, worker: WorkerLease | None = None
+) -> Lease:
+    """A run that starts over what it closes, or forks where there is nothing to be closed."""
+    spec = RunSpec(input={"n": 2}, from_base=True)
+    fields: dict[str, Any] = {"closes": closes, "replaces": closes, "base": base, "take_head_as_base": False}
+    return desk.start(worker or desk.worker("w2"), run_id, spec=spec, **fields)
+
+
+def test_a_start_over_takes_over_what_was_done(desk: Desk) -> None:
+    """Under a new key, the same act at the same place: its result counts on the new branch, and nobody may act."""
+    _, old = thread_with_an_act(desk, EffectState.DONE)
+
+    here = opened(desk, begun_anew(desk, "r2", closes="r1"), "new")
+
+    assert (here.state, here.fresh, here.result, here.inherits) == (EffectState.DONE, False, {"receipt": 7}, "old")
+    assert (here.run_id, here.attempt, here.by) == ("r2", 0, old.by)
+    assert [e.kind for e in desk.do(desk.store.list_events(ONE_USER, "t"))][-1] == "effect_inherited"
+
+
+def test_a_start_over_from_nothing_takes_over_too(desk: Desk) -> None:
+    """The run that it replaces was the thread's first."""
+    lease = desk.start(desk.worker(), "r1")
+    ended(desk, lease, opened(desk, lease, "old"))
+    desk.finish(lease, RunStatus.FAILED)
+
+    assert opened(desk, begun_anew(desk, "r2", None, closes="r1"), "new").inherits == "old"
+
+
+@pytest.mark.parametrize(("base", "inherits"), [("c1", "old"), ("c2", "old"), ("c3", None)])
+def test_a_fork_takes_over_what_came_after_its_checkpoint(desk: Desk, base: str, inherits: str | None) -> None:
+    """What is before the checkpoint belongs to its own history: the same call again is another act."""
+    worker = desk.worker()
+    lease = desk.start(worker, "r1")
+    desk.put(lease, "c1")
+    desk.put(lease, "c2", "c1")
+    ended(desk, lease, opened(desk, lease, "old"))
+    desk.put(lease, "c3", "c2")
+    desk.finish(lease)
+
+    here = opened(desk, begun_anew(desk, "r2", base), "new")
+
+    assert (here.inherits, here.fresh) == (inherits, inherits is None)
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_a_branch_made_by_an_edit_begins_where_it_was_edited(desk: Desk, named: bool) -> None:
+    """A state edit of an older checkpoint is a fork of that one, whether its own checkpoint is named or is the head."""
+    thread_with_an_act(desk, EffectState.DONE)
+    desk.do(desk.store.close_run(ONE_USER, "r1", RunStatus.ABANDONED, by="ann"))
+    worker = desk.worker("w2")
+    edit = desk.start(worker, "edit", driver="edit")
+    desk.put(edit, "c1-edited", "c1", source="update")
+    desk.finish(edit)
+
+    lease = begun_anew(desk, "r2", "c1-edited", worker=worker) if named else desk.start(worker, "r2")
+
+    assert opened(desk, lease, "new").inherits == "old"
+
+
+def test_an_edit_of_the_newest_state_is_no_fork(desk: Desk) -> None:
+    """Whoever goes on from an edited head makes a new act, as in any later turn."""
+    thread_with_an_act(desk, EffectState.DONE)
+    desk.do(desk.store.close_run(ONE_USER, "r1", RunStatus.ABANDONED, by="ann"))
+    worker = desk.worker("w2")
+    edit = desk.start(worker, "edit", driver="edit")
+    desk.put(edit, "c2-edited", "c2", source="update")
+    desk.finish(edit)
+
+    assert opened(desk, desk.start(worker, "r2"), "new").fresh
+
+
+@pytest.mark.parametrize("how", ["another turn", "another lineage", "live"])
+def test_what_is_no_fork_of_it_acts(desk: Desk, how: str) -> None:
+    """A new request after the old one was given up, another place or other arguments, or `on_fork="live"`."""
+    thread_with_an_act(desk, EffectState.DONE)
+    fields: dict[str, Any] = {"another lineage": {"lineage": "other"}, "live": {"on_fork": "live"}}.get(how, {})
+    lease = (
+        desk.start(desk.worker("w2"), "r2", closes="r1")
+        if how == "another turn"
+        else begun_anew(desk, "r2", closes="r1")
+    )
+
+    assert opened(desk, lease, "new", **fields).fresh
+
+
+def test_a_run_that_continues_a_fork_is_of_it(desk: Desk) -> None:
+    """Killed or asked in between, the chain of runs that began anew still takes over."""
+    thread_with_an_act(desk, EffectState.DONE)
+    forked = begun_anew(desk, "r2", closes="r1")
+    desk.put(forked, "d2", "c1", source="input")
+    desk.ask(forked)
+    desk.finish(forked, RunStatus.INTERRUPTED)
+    lease = desk.answer(desk.worker("w3"), {"q1": "yes"}, "r3").lease
+    assert lease is not None
+
+    assert opened(desk, lease, "new").inherits == "old"
+
+
+def test_each_act_is_taken_over_once(desk: Desk) -> None:
+    """Two rounds of a loop acted; the new branch is given the first, then the second, then acts for itself."""
+    thread_with_an_act(desk, EffectState.DONE)
+    lease = desk.take_over(desk.worker("w1 again"), "r1")
+    ended(desk, lease, opened(desk, lease, "old 2"), result="second")
+    desk.finish(lease, RunStatus.FAILED)
+    forked = begun_anew(desk, "r2", closes="r1")
+
+    rounds = [opened(desk, forked, f"new {n}") for n in range(3)]
+
+    assert [one.inherits for one in rounds] == ["old", "old 2", None]
+    assert [one.fresh for one in rounds] == [False, False, True]
+    assert [opened(desk, forked, f"new {n}").inherits for n in range(3)] == ["old", "old 2", None]
+
+
+def test_a_fork_of_a_fork_finds_them_all(desk: Desk) -> None:
+    """A third attempt is given what the first did and what the second added, each once."""
+    thread_with_an_act(desk, EffectState.DONE)
+    second = begun_anew(desk, "r2", closes="r1")
+    opened(desk, second, "new")
+    ended(desk, second, opened(desk, second, "added"), result="added")
+    desk.finish(second, RunStatus.FAILED)
+
+    third = begun_anew(desk, "r3", closes="r2", worker=desk.worker("w3"))
+
+    assert [opened(desk, third, f"third {n}").inherits for n in range(3)] == ["old", "added", None]
+
+
+@pytest.mark.parametrize("state", [None, EffectState.UNKNOWN])
+def test_what_is_unknown_there_is_unknown_here(desk: Desk, state: EffectState | None) -> None:
+    """Whether its process was killed or told so itself: nobody acts, and its receiver knows it by the old key."""
+    thread_with_an_act(desk, state)
+
+    here = opened(desk, begun_anew(desk, "r2", closes="r1"), "new")
+
+    assert (here.state, here.fresh, here.inherits, here.sent_as) == (EffectState.UNKNOWN, False, "old", "old")
+    assert here.over is (state is EffectState.UNKNOWN)
+    assert (here.deadline_at, known(desk, "old").state) == (known(desk, "old").deadline_at, EffectState.UNKNOWN)
+
+
+@pytest.mark.parametrize("which", ["old", "new"])
+def test_settled_on_one_branch_it_is_settled_on_all(desk: Desk, which: str) -> None:
+    """There is one act outside, so a person says once what became of it."""
+    thread_with_an_act(desk, EffectState.UNKNOWN)
+    forked = begun_anew(desk, "r2", closes="r1")
+    opened(desk, forked, "new")
+
+    settle(desk, EffectState.DONE, "by hand", key=which)
+
+    assert [(known(desk, key).state, known(desk, key).result) for key in ("old", "new")] == 2 * [
+        (EffectState.DONE, "by hand")
+    ]
+    assert opened(desk, forked, "new").result == "by hand"
+
+
+def test_not_done_there_it_is_done_here_under_the_key_that_was_sent(desk: Desk) -> None:
+    """All attempts of one act have one key, so that a receiver who got the first one ignores the second."""
+    thread_with_an_act(desk, EffectState.UNKNOWN)
+    forked = begun_anew(desk, "r2", closes="r1")
+    opened(desk, forked, "new")
+    settle(desk, EffectState.NOT_DONE, key="new")
+
+    here = opened(desk, forked, "new")
+    done = ended(desk, forked, here)
+
+    assert (here.fresh, here.attempt, here.sent_as) == (True, 1, "old")
+    assert (done.state, known(desk, "old").state) == (EffectState.DONE, EffectState.NOT_DONE)
+    desk.finish(forked, RunStatus.FAILED)
+    third = begun_anew(desk, "r3", closes="r2", worker=desk.worker("w3"))
+    assert [opened(desk, third, f"third {n}").inherits for n in range(2)] == ["new", None]
+
+
+def test_what_was_not_done_there_is_an_act_of_its_own_here(desk: Desk) -> None:
+    """Nothing is taken over of it, and it hides nothing that was done later."""
+    thread_with_an_act(desk, EffectState.NOT_DONE)
+    second = begun_anew(desk, "r2", closes="r1")
+    here = opened(desk, second, "new")
+    assert (here.fresh, here.inherits, here.sent_as) == (True, None, "new")
+    ended(desk, second, here)
+    desk.finish(second, RunStatus.FAILED)
+
+    third = begun_anew(desk, "r3", closes="r2", worker=desk.worker("w3"))
+
+    assert opened(desk, third, "third").inherits == "new"
+
+
+@pytest.mark.parametrize("counts", [True, False])
+def test_a_person_may_be_asked_whether_it_counts(desk: Desk, counts: bool) -> None:
+    """`on_fork="ask"`: unknown here until somebody says; done anew, it is another act with a key of its own."""
+    thread_with_an_act(desk, EffectState.DONE)
+    forked = begun_anew(desk, "r2", closes="r1")
+    asked = opened(desk, forked, "new", on_fork="ask")
+    assert (asked.state, asked.inherits, asked.over) == (EffectState.UNKNOWN, "old", True)
+    assert asked.why == "on another branch it is done"
+
+    settle(desk, EffectState.DONE if counts else EffectState.NOT_DONE, "here", key="new")
+
+    here = opened(desk, forked, "new", on_fork="ask")
+    assert (here.fresh, here.sent_as) == (not counts, "new")
+    assert known(desk, "old").result == {"receipt": 7}

@@ -109,6 +109,7 @@ def filled(desk: Desk) -> Lease:
     desk.write(lease, "c1", "asks", (-3, "__interrupt__", "go?"), questions=[asked], kind="task_asked")
     desk.do(desk.store.keep_call(lease, "call-1", "call", {"weather": "fine"}))
     desk.finish(lease, RunStatus.INTERRUPTED, cause="it asks")
+    desk.do(desk.store.queue_input(ONE_USER, desk.new("r9")))
     answered = desk.answer(worker, {"q1": {"yes": True}}, note="it is cheap").lease
     assert answered is not None
     desk.finish(answered, RunStatus.FAILED, cause="ValueError: not so")

@@ -141,20 +141,22 @@ def test_a_wrong_answer_changes_nothing(desk: Desk, how: str) -> None:
 
 
 def test_a_second_answer_is_refused(desk: Desk) -> None:
-    """A double click, or two people: the first counts, for its own question only."""
+    """A double click, or two people: the first counts, for its own question only; the other is told of it."""
     worker, _ = asked(desk, "q1", "q2")
     second = desk.answer(worker, {"q1": "yes"}).lease
     assert second is not None
-    with pytest.raises(ThreadBusyError):
-        desk.answer(worker, {"q1": "no"}, "r3")
-    desk.finish(second, RunStatus.INTERRUPTED)
-    before = desk.trace()
 
-    with pytest.raises(InvalidDecisionError) as invalid:
-        desk.answer(worker, {"q1": "no"}, "r3")
-
-    assert invalid.value.pending == ("q2",)
-    assert desk.trace() == before
+    for running in (True, False):
+        before = desk.trace()
+        with pytest.raises(InvalidDecisionError, match=r"answered by ann \(test\) with 'yes' at ") as invalid:
+            desk.answer(worker, {"q1": "no"}, "r3", actor="bob")
+        assert invalid.value.pending == ("q2",)
+        assert invalid.value.first == ("ann", desk.clock.now)
+        assert desk.trace() == before
+        if running:
+            with pytest.raises(ThreadBusyError):
+                desk.answer(worker, {"q2": "no"}, "r3")
+            desk.finish(second, RunStatus.INTERRUPTED)
 
 
 def test_a_repeated_answer_under_its_key_is_the_same_run(desk: Desk) -> None:

@@ -44,20 +44,23 @@ def graph_of(saver: Saver, **nodes: Callable[[State], Any]) -> Any:
 
 
 def test_a_failed_task_keeps_its_error_only(desk: Desk) -> None:
-    """What it had written before it failed is dropped, and the answer that it had been given is withdrawn."""
+    """
+    What it had written before it failed is dropped, and the answer that it had failed on; those that had brought it to
+    its next question stay.
+    """
     saver = Saver(desk.store)
-    saver.put_writes(AT, [("__resume__", ["bad"])], "k")
+    saver.put_writes(AT, [("__resume__", ["good"])], "k")
     desk.put(None, C1)
 
     saver.put_writes(
         AT,
-        [("n", 1), ("__resume__", ["bad"]), ("__error__", "no"), ("__error_source_node__", "node")],
+        [("n", 1), ("__resume__", ["good", "bad"]), ("__error__", "no"), ("__error_source_node__", "node")],
         "k",
         "~path",
     )
 
-    writes = [(channel, value) for _, channel, value in desk.get(C1).writes]
-    assert writes == [("__error_source_node__", "node"), ("__error__", "no")]
+    writes = {channel: value for _, channel, value in desk.get(C1).writes}
+    assert writes == {"__error_source_node__": "node", "__error__": "no", "__resume__": ["good"]}
 
 
 def test_a_wrong_answer_does_not_wedge_the_thread(store: Store) -> None:
@@ -75,6 +78,24 @@ def test_a_wrong_answer_does_not_wedge_the_thread(store: Store) -> None:
         graph.invoke(Command(resume="maybe"), CONFIG)
 
     assert graph.invoke(Command(resume="yes"), CONFIG) == {"n": 1, "answer": "yes"}
+
+
+def test_a_wrong_second_answer_keeps_the_first(store: Store) -> None:
+    """The node refuses its second answer: the next one is not taken for the first."""
+
+    def ask(state: State) -> State:
+        first, second = interrupt("first?"), interrupt("yes or no?")
+        if second not in ("yes", "no"):
+            raise ValueError(second)
+        return {"answer": f"{first} {second}"}
+
+    graph = graph_of(Saver(store), ask=ask)
+    graph.invoke({"n": 1}, CONFIG)
+    graph.invoke(Command(resume="well"), CONFIG)
+    with pytest.raises(ValueError, match="maybe"):
+        graph.invoke(Command(resume="maybe"), CONFIG)
+
+    assert graph.invoke(Command(resume="yes"), CONFIG) == {"n": 1, "answer": "well yes"}
 
 
 def test_a_failing_router_does_not_end_the_run(store: Store) -> None:

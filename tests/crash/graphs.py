@@ -13,6 +13,8 @@ from collections.abc import Callable
 from typing import Annotated, Any, TypedDict, cast
 
 from deepagents import create_deep_agent
+from langchain.agents import create_agent
+from langchain.agents.middleware import HumanInTheLoopMiddleware
 from langchain_core.language_models.chat_models import BaseChatModel
 from langchain_core.messages import AIMessage, BaseMessage
 from langchain_core.outputs import ChatGeneration, ChatResult
@@ -418,3 +420,100 @@ def build_keyed(world: World) -> Any:
 
 
 KEYED = Workload("keyed", build_keyed, EMPTY)
+
+
+# -- people decide: what a turn may do, each call for itself, several calls of one tool node ---------------------------
+
+
+def reviewed_tools(world: World) -> list[BaseTool]:
+    """Three acts: one can be asked about, one cannot, one is declared by a probe that looks outside."""
+
+    def body(kind: str) -> Callable[[str], str]:
+        return lambda what: world.act(f"{kind} {what}", "02", f"{kind} {what} done")
+
+    def probe(kind: str) -> Callable[[str], Done[str] | NotDone]:
+        def ask(what: str) -> Done[str] | NotDone:
+            arrival = world.happened(f"{kind} {what}")
+            return Done(arrival.result) if arrival else NotDone()
+
+        return ask
+
+    made = {
+        kind: StructuredTool.from_function(body(kind), name=kind, description=kind)
+        for kind in ("charge", "mail", "publish")
+    }
+    return [
+        world.declare(made["charge"], probe=probe("charge")),
+        world.declare(made["mail"]),
+        world.declare(made["publish"], probe=probe("publish")),
+    ]
+
+
+REVIEWED_CALLS = [("c", "charge", {"what": "a"}), ("m", "mail", {"what": "b"}), ("p", "publish", {"what": "d"})]
+
+
+def build_reviewed(world: World, mode: Any = "batched") -> Any:
+    """An agent that wants to do three things at once, each of which a person is asked about."""
+    model = Scripted(world=world, who="clerk", steps=["01", "03"], script=[REVIEWED_CALLS, []])
+    review = HumanInTheLoopMiddleware(interrupt_on={"charge": True, "mail": True, "publish": True}, interrupt_mode=mode)
+    return create_agent(model, reviewed_tools(world), middleware=[review])
+
+
+def decided_about(name: str) -> dict[str, Any]:
+    """The charge may be made, the mail goes to somebody else, nothing is published."""
+    if name == "mail":
+        return {"type": "edit", "edited_action": {"name": "mail", "args": {"what": "c"}}}
+    return {"type": "approve"} if name == "charge" else {"type": "reject", "message": "not that"}
+
+
+def decide_reviewed(shown: Any) -> Any:
+    if "action_requests" in shown:
+        return {"decisions": [decided_about(request["name"]) for request in shown["action_requests"]]}
+    return decided_about(shown["name"])
+
+
+REVIEWED = Workload("reviewed", build_reviewed, GO, decide=decide_reviewed)
+REVIEWED_EACH = Workload("reviewed each", lambda world: build_reviewed(world, "per_call"), GO, decide=decide_reviewed)
+
+
+def build_bare_asking(world: World) -> Any:
+    """A tool node that gets three calls in one task: two ask before they act, one acts without asking."""
+
+    def asking(kind: str) -> BaseTool:
+        def call(what: str) -> str:
+            answer = world.ask(f"may I {kind} {what}?")
+            return world.act(f"{kind} {what}", "02", f"{kind} {what}: {answer}")
+
+        return StructuredTool.from_function(call, name=kind, description=kind)
+
+    def probe(what: str) -> Done[str] | NotDone:
+        arrival = world.happened(f"charge {what}")
+        return Done(arrival.result) if arrival else NotDone()
+
+    charge = world.declare(asking("charge"), probe=probe)
+    mail = world.declare(asking("mail"))
+    note = world.declare(
+        StructuredTool.from_function(
+            lambda what: world.act(f"note {what}", "02", f"noted {what}"), name="note", description="note"
+        )
+    )
+    calls = [
+        {"id": call_id, "name": name, "args": {"what": what}}
+        for call_id, name, what in (("c", "charge", "a"), ("n", "note", "n"), ("m", "mail", "b"))
+    ]
+
+    def begin(state: MessagesState) -> Any:
+        with world.unit("node:begin", "01"):
+            return {"messages": [AIMessage("", id="asking", tool_calls=calls)]}
+
+    def end(state: MessagesState) -> Any:
+        with world.unit("node:end", "03"):
+            return {"messages": [AIMessage("ended", id="ended")]}
+
+    graph = StateGraph(MessagesState).add_node("begin", begin).add_node("end", end)
+    graph.add_node("tools", ToolNode([charge, mail, note]))
+    graph.add_edge(START, "begin").add_edge("begin", "tools").add_edge("tools", "end").add_edge("end", END)
+    return graph.compile()
+
+
+BARE_ASKING = Workload("bare asking", build_bare_asking, GO, decide=lambda shown: f"yes to {shown}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -127,10 +128,11 @@ def test_unknown_act_is_settled_by_the_printed_command(desk: Desk) -> None:
     unknown = desk.type("run", "agent.py:paying", "--thread", "t", "--continue")
     line = re.search(r"it happened: +(.+)", unknown.talk)
     assert line is not None, unknown.talk
-    subprocess.run(line[1].replace("THE RESULT", "charged by hand"), shell=True, check=True, cwd=desk.folder)
+    program, *words = shlex.split(line[1].replace("THE RESULT", "charged by hand"))
+    settled = desk.type(*words)
     ended = desk.type("run", "agent.py:paying", "--thread", "t", "--continue", "--json")
 
-    assert unknown.code == 5
+    assert (program, unknown.code, settled.code) == ("ninelives", 5, 0)
     assert ended.code == 0
     assert '"log": ["first", "charged by hand", "third"]' in ended.out
     assert desk.trace == ["first", "charge", "third"]

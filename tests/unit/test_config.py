@@ -56,6 +56,23 @@ supply = { api_key = "shop.secrets:api_key" }
 [encryption]
 required = true
 
+[approvals]
+auto_approve = true
+tools = { read = "shadow" }
+
+[approvals.tools.charge]
+policy = "ask"
+deadline_s = 60
+at_deadline = "reject"
+
+[questions]
+deadline_s = 86400
+at_deadline = "escalate"
+text = "too late"
+to = ["ann", "the office"]
+remind_s = 3600
+on_input = "queue"
+
 [prices."big-model"]
 input = 3
 output = 15.5

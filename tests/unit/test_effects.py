@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,10 +18,12 @@ from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode
 from langgraph.types import Command, RetryPolicy, interrupt
 
-from agents import SAFE_S, Home, Log, asks, chain, config, fan, loses_its_lease
+from agents import SAFE_S, Home, Log, asks, chain, config, fan, home_in, loses_its_lease
+from clocks import HandClock
 from ninelives import (
     ConfigError,
     EffectOutcomeUnknownError,
+    GraphChangedError,
     InvalidDecisionError,
     LeaseLostError,
     NineLivesError,
@@ -28,7 +32,7 @@ from ninelives import (
     effect,
     idempotency_key,
 )
-from ninelives.effects import Done, NotDone
+from ninelives.effects import DEADLINE_MARGIN_S, SKIPPED, Done, NotDone
 from ninelives.model import ONE_USER, EffectState
 
 
@@ -295,6 +299,37 @@ def test_the_order_of_different_acts_does_not_matter(home: Home, till: Till) -> 
     assert len(till.paid) == 3
 
 
+async def test_the_order_in_which_gathered_acts_end_does_not_matter(home: Home) -> None:
+    """Acts under `asyncio.gather` begin and end in another order each time; each gets its own result back."""
+    acted: list[str] = []
+    broken = [True]
+    o2_is_done = asyncio.Event()
+
+    @effect
+    async def pay(order: str) -> str:
+        if order == "o1":
+            await o2_is_done.wait()
+        acted.append(order)
+        o2_is_done.set()
+        return f"{order} was number {len(acted)}"
+
+    async def n(state: Log) -> Any:
+        orders = ["o1", "o2", "o1"] if broken else ["o1", "o1", "o2"]
+        answers = await asyncio.gather(*map(pay, orders))
+        if broken:
+            raise ConnectionRefusedError("after the acts")
+        return {"log": sorted(answers)}
+
+    agent = home.protect(chain(n))
+    with pytest.raises(ConnectionRefusedError):
+        await agent.ainvoke(asks(), thread="t")
+    broken.clear()
+    out = await agent.ainvoke(None, thread="t")
+
+    assert out == asks("o1 was number 2", "o1 was number 3", "o2 was number 1")
+    assert acted == ["o2", "o1", "o1"]
+
+
 def test_acts_in_threads_of_one_node_are_replayed(home: Home, till: Till) -> None:
     """A node that acts from a pool of its own (with the context copied) has each act replayed."""
     from contextvars import copy_context
@@ -413,6 +448,100 @@ def test_a_fork_takes_over_what_came_after_it(home: Home, till: Till) -> None:
     assert len(till.paid) == 4
 
 
+def test_a_fork_by_a_state_edit_takes_over_too(home: Home, till: Till) -> None:
+    """LangGraph's own way to fork: the state of an older checkpoint is edited, and the thread goes on from there."""
+    pay = effect(sync_function(till))
+
+    def before(state: Log) -> Any:
+        return {"log": ["before"]}
+
+    def pays(state: Log) -> Any:
+        return {"log": [pay("o1")]}
+
+    agent = home.protect(chain(before, pays))
+    agent.invoke(asks(), thread="t")
+    at_pays = next(found for found in agent.get_state_history(config()) if found.next == ("pays",))
+
+    edited = agent.update_state(at_pays.config, asks("edited"))
+    out = agent.invoke(None, edited)
+
+    assert out == asks("before", "edited", "paid o1")
+    assert len(till.paid) == 1
+
+
+def test_another_branch_asks_and_repeats_under_the_first_key(home: Home, till: Till) -> None:
+    """The receiver knows an unknown act by the key that it was sent with; a probe and a repeat elsewhere use it."""
+    asked: list[str] = []
+
+    def look(order: str) -> Any:
+        asked.append(idempotency_key())
+        return NotDone()
+
+    pay = effect(probe=look)(sync_function(till))
+    till.broken = TimeoutError("no answer")
+    agent = home.protect(chain(step_that(lambda: pay("o1"))))
+    with pytest.raises(TimeoutError):
+        agent.invoke(asks(), thread="t")
+    till.broken = None
+
+    agent.invoke(asks(), thread="t", on_unfinished="start_over")
+
+    assert len(till.paid) == 2
+    assert {*asked, *(key for _, key in till.paid)} == {till.paid[0][1]}
+
+
+@pytest.mark.parametrize("policy", ["repeat", "skip", "probe"])
+def test_to_be_asked_on_a_fork_no_policy_is_enough(home: Home, till: Till, policy: Any) -> None:
+    """`on_fork="ask"` is about a person: whatever is said of unknown outcomes, the run stops."""
+    options = {"probe": lambda order: NotDone()} if policy == "probe" else {"unknown": policy}
+    pay = effect(on_fork="ask", **options)(sync_function(till))
+    agent, _ = stumbled(home, lambda: pay("o1"))
+
+    with pytest.raises(EffectOutcomeUnknownError, match="on another branch it is done"):
+        agent.invoke(asks(), thread="t", on_unfinished="start_over")
+
+    assert len(till.paid) == 1
+
+
+def test_calls_that_a_model_makes_anew_are_acts_of_their_own(home: Home, till: Till) -> None:
+    """A model that is asked again after a start-over gives its calls new ids: what it wants then, it gets."""
+    pay = effect(made("@tool", till))
+    asked = []
+
+    def model(state: Any) -> Any:
+        asked.append(1)
+        call = {"name": "pay", "args": {"order": "o1"}, "id": f"call {len(asked)}", "type": "tool_call"}
+        return {"messages": [AIMessage("", tool_calls=[call])]}
+
+    def after(state: Any) -> Any:
+        if len(asked) == 1:
+            raise ConnectionRefusedError("later")
+        return {}
+
+    graph = StateGraph(MessagesState).add_node("model", model).add_node("tools", ToolNode([pay]))
+    graph.add_node("after", after).add_edge(START, "model").add_edge("model", "tools")
+    agent = home.protect(graph.add_edge("tools", "after").add_edge("after", END).compile())
+    with pytest.raises(ConnectionRefusedError):
+        agent.invoke({"messages": []}, thread="t")
+
+    agent.invoke({"messages": []}, thread="t", on_unfinished="start_over")
+
+    assert len({key for _, key in till.paid}) == 2
+
+
+def test_a_renamed_node_is_another_graph(home: Home, till: Till) -> None:
+    """The place is in the key: a thread that is cut off in a node which is gone is refused, so nothing acts there."""
+    pay = effect(sync_function(till))
+    stumbled(home, lambda: pay("o1"))
+
+    def renamed(state: Log) -> Any:
+        return {"log": [pay("o1")]}
+
+    with pytest.raises(GraphChangedError, match="n"):
+        home.protect(chain(renamed)).continue_run("t")
+    assert len(till.paid) == 1
+
+
 def test_a_new_turn_after_an_abandoned_one_acts(home: Home, till: Till) -> None:
     """Another request is another act, though the one before had done the same and was given up."""
     pay = effect(sync_function(till))
@@ -466,31 +595,154 @@ def test_a_marking_that_makes_no_sense_is_refused(wrong: dict[str, Any], said: s
         effect(**wrong)(lambda order: order)
 
 
+@pytest.fixture
+def clock() -> HandClock:
+    return HandClock(time.time())
+
+
+@pytest.fixture
+def timed(tmp_path: Path, clock: HandClock) -> Any:
+    """A home whose store goes by a clock that the test moves."""
+    with home_in(tmp_path, clock=clock) as home:
+        yield home
+
+
+def hangs(begun: list[str], turns: int = 1) -> Any:
+    """An act that does not come back, so often."""
+
+    async def pay(order: str) -> str:
+        """Pay."""
+        begun.append(idempotency_key())
+        if len(begun) <= turns:
+            await asyncio.Event().wait()
+        return f"paid {order}"
+
+    return pay
+
+
+def awaiting(call: Any) -> Any:
+    async def n(state: Log) -> Any:
+        return {"log": [str(await call())]}
+
+    return n
+
+
 async def test_an_async_act_is_cut_off_and_unknown(home: Home) -> None:
     """After its `timeout_s` nobody knows; it is not done again, and a person settles it."""
     begun: list[str] = []
-
-    async def pay(order: str) -> str:
-        begun.append(order)
-        await asyncio.Event().wait()
-        return "paid"
-
-    marked = effect(timeout_s=0.01)(pay)
-
-    async def node(state: Log) -> dict[str, Any]:
-        return {"log": [await marked("o1")]}
-
-    agent = home.protect(StateGraph(Log).add_node("n", node).add_edge(START, "n").compile())
-    with pytest.raises(TimeoutError):
+    marked = effect(timeout_s=0.01)(hangs(begun))
+    agent = home.protect(chain(awaiting(lambda: marked("o1"))))
+    with pytest.raises(TimeoutError, match=r"did not end within 0\.01 s"):
         await agent.ainvoke(asks(), thread="t")
 
-    with pytest.raises(EffectOutcomeUnknownError, match="TimeoutError"):
+    with pytest.raises(EffectOutcomeUnknownError, match=r"did not end within 0\.01 s; it may still be at it until"):
         await agent.acontinue_run("t")
     settle(home, EffectState.DONE, "paid after all")
     out = await agent.acontinue_run("t")
 
-    assert begun == ["o1"]
+    assert len(begun) == 1
     assert out["log"] == ["paid after all"]
+
+
+@pytest.mark.parametrize("what", ["tool", "function"])
+@pytest.mark.parametrize("policy", ["repeat", "probe", "not done"])
+async def test_what_was_cut_off_is_begun_again_when_its_time_is_over(
+    timed: Home, clock: HandClock, policy: str, what: str
+) -> None:
+    """Its process lives: before the deadline and the margin nobody repeats it, asks for it or calls it not done."""
+    begun: list[str] = []
+    policies: dict[str, dict[str, Any]] = {"repeat": {"unknown": "repeat"}, "probe": {"probe": lambda order: NotDone()}}
+    pay = hangs(begun)
+    marked = effect(timeout_s=0.01, **policies.get(policy, {}))(tool(pay) if what == "tool" else pay)
+    call = (lambda: marked.ainvoke({"order": "o1"})) if what == "tool" else (lambda: marked("o1"))
+    agent = timed.protect(chain(awaiting(call)))
+    with pytest.raises(TimeoutError):
+        await agent.ainvoke(asks(), thread="t")
+    (act,) = timed.effects()
+    assert act.state is EffectState.UNKNOWN
+    assert act.deadline_at == pytest.approx(act.created_at + 0.01)
+    with pytest.raises(EffectOutcomeUnknownError, match="may still be at it"):
+        await agent.acontinue_run("t")
+    with pytest.raises(InvalidDecisionError, match="may still be at it"):
+        settle(timed, EffectState.NOT_DONE)
+
+    clock.advance(DEADLINE_MARGIN_S + 0.1)
+    if policy == "not done":
+        settle(timed, EffectState.NOT_DONE)
+
+    assert await agent.acontinue_run("t") == asks("paid o1")
+    assert len(begun) == 2
+    assert len({*begun}) == 1
+
+
+async def test_a_limit_of_the_caller_leaves_it_unknown(home: Home) -> None:
+    """`asyncio.wait_for` around the call: what was set going may still happen, so this process does not repeat it."""
+    begun: list[str] = []
+    marked = effect(unknown="repeat")(hangs(begun))
+    agent = home.protect(chain(awaiting(lambda: asyncio.wait_for(marked("o1"), 0.05))))
+    with pytest.raises(TimeoutError):
+        await agent.ainvoke(asks(), thread="t")
+    (act,) = home.effects()
+    assert (act.state, act.why) == (EffectState.UNKNOWN, "the call was cut off")
+
+    with pytest.raises(EffectOutcomeUnknownError, match="the call was cut off; it may still be at it"):
+        await agent.acontinue_run("t")
+    assert len(begun) == 1
+
+
+async def test_a_timeout_is_unknown_whatever_exceptions_say(home: Home) -> None:
+    """`not_done_on=(TimeoutError,)` speaks of the call's own errors, not of our cutting it off."""
+    marked = effect(timeout_s=0.01, not_done_on=[TimeoutError])(hangs([]))
+    with pytest.raises(TimeoutError):
+        await home.protect(chain(awaiting(lambda: marked("o1")))).ainvoke(asks(), thread="t")
+
+    assert home.effects()[0].state is EffectState.UNKNOWN
+
+
+@pytest.mark.parametrize("kind", ["@tool", "StructuredTool", "BaseTool"])
+async def test_a_sync_act_is_not_cut_off(home: Home, kind: str) -> None:
+    """A thread cannot be stopped, so its call is waited for, also where a tool is awaited: the limit is a promise."""
+    go = threading.Event()
+
+    class Slow(Till):
+        def take(self, order: str) -> str:
+            assert go.wait(SAFE_S)
+            return super().take(order)
+
+    pay = effect(timeout_s=0.01)(made(kind, Slow()))
+
+    async def n(state: Log) -> Any:
+        asyncio.get_running_loop().call_later(0.1, go.set)
+        return {"log": [await pay.ainvoke({"order": "o1"})]}
+
+    assert await home.protect(chain(n)).ainvoke(asks(), thread="t") == asks("paid o1")
+    assert home.effects()[0].state is EffectState.DONE
+
+
+def test_a_tool_that_was_skipped_tells_the_model(home: Home, till: Till) -> None:
+    """The model reads that the outcome is unknown, as the result of its call; a person still finds it listed."""
+    pay = effect(made("@tool", till), unknown="skip")
+    agent, broken = in_tool_node(home, [pay], ["o1"])
+    till.broken = TimeoutError("no answer")
+    with pytest.raises(TimeoutError):
+        agent.invoke({"messages": []}, thread="t")
+    broken.clear()
+
+    out = agent.continue_run("t")
+
+    assert [m.content for m in out["messages"] if isinstance(m, ToolMessage)] == [SKIPPED, "ok"]
+    assert (len(till.paid), home.effects()[0].state) == (1, EffectState.UNKNOWN)
+
+
+def test_what_skip_gives_can_be_said(home: Home, till: Till) -> None:
+    """A function whose callers want something else than a sentence says what."""
+    pay = effect(unknown="skip", skipped=None)(sync_function(till))
+    till.broken = TimeoutError("no answer")
+    agent = home.protect(chain(step_that(lambda: pay("o1"))))
+    with pytest.raises(TimeoutError):
+        agent.invoke(asks(), thread="t")
+
+    assert agent.continue_run("t") == asks("None")
 
 
 def test_arguments_that_do_not_fit_are_no_act(home: Home, till: Till) -> None:

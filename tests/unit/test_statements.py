@@ -23,12 +23,13 @@ SCANS = {
     "list_effects": "an operator asks for all",
     "list_threads": "one row per thread is what is asked for",
     "list_questions": "of all threads, by an index of those that wait",
+    "list_all_queued_inputs": "of all threads, those that wait for their turn",
     "list_workers": "as many rows as processes",
     "add_thread": "SQLite's check of parent_thread, which is skipped unless a reference is open",
 }
 """Statements that may read a whole table, and why."""
 
-GIVEN = {"json_each", "j", "wanted", "chain", "CONSTANT", "mine", "began", "since", "b"}
+GIVEN = {"json_each", "j", "wanted", "chain", "CONSTANT", "mine", "began", "up", "this"}
 """What is no table: the values that a statement was given, and its own steps."""
 
 

@@ -39,13 +39,13 @@ from ninelives._langgraph.nesting import (
     place_of,
 )
 from ninelives._langgraph.openings import open_calls, recorded_results, told, with_messages_first
-from ninelives._langgraph.preflight import finished_tasks, missing_parts, pending_interrupts
+from ninelives._langgraph.preflight import finished_tasks, missing_parts, nodes_due, pending_interrupts
 from ninelives._langgraph.prepare import prepared, with_saver
 from ninelives._langgraph.private import DELTA_COUNTERS, DeltaSnapshot, check_version
 from ninelives._langgraph.subgraphs import all_graphs, subgraphs_without_saver, tools_of, untracked_channels
 from ninelives._langgraph.supersteps import Supersteps, take_max_concurrency
 from ninelives._langgraph.toolnodes import HOOKS_KEY, ToolHooks, tool_calls_seen
-from ninelives._langgraph.watch import StopDriving, Watch
+from ninelives._langgraph.watch import RECORDED, StopDriving, Watch
 
 __all__ = [
     "CHECKPOINT_ID_KEY",
@@ -57,6 +57,7 @@ __all__ = [
     "HOOKS_KEY",
     "INTERRUPT",
     "NULL_TASK_ID",
+    "RECORDED",
     "RESUME",
     "SENT",
     "STRICT_RESUME_KEY",
@@ -87,6 +88,7 @@ __all__ = [
     "missing_parts",
     "must_be_whole",
     "must_not_be_deep",
+    "nodes_due",
     "open_calls",
     "outside_config",
     "pending_interrupts",

@@ -26,6 +26,17 @@ def finished_tasks(pending_writes: Iterable[tuple[str, str, Any]]) -> set[str]:
     return {task_id for task_id, status in read_task_statuses(pending_writes).items() if status.finished}
 
 
+def nodes_due(checkpoint: Mapping[str, Any]) -> list[str]:
+    """
+    Names of the nodes that come next at a stored head, by the head alone; of several, some may be done already.
+
+    A graph whose nodes wait for other channels than its edges is not seen through: an empty list says nothing.
+    """
+    values = checkpoint.get("channel_values", {})
+    due = [channel.removeprefix(_BRANCH) for channel in values if channel.startswith(_BRANCH)]
+    return due + [packet.node for packet in values.get(TASKS) or () if isinstance(packet, Send)]
+
+
 def missing_parts(
     graph: AnyGraph, checkpoint: Mapping[str, Any], pending_writes: Iterable[tuple[str, str, Any]]
 ) -> list[str]:

@@ -19,6 +19,9 @@ from langgraph.errors import GraphBubbleUp
 
 from ninelives._langgraph.private import NS_END
 
+RECORDED = "ninelives_recorded"
+"""Marks what a model said before, and is only said again."""
+
 
 class StopDriving(GraphBubbleUp):
     """
@@ -134,6 +137,8 @@ class Watch(BaseCallbackHandler):
         self._end(run_id, error)
 
     def on_llm_end(self, response: LLMResult, **kwargs: Any) -> None:
+        if any((one.generation_info or {}).get(RECORDED) for batch in response.generations for one in batch):
+            return  # it was paid for before
         self._after_model(*_usage(response), _model(response))
 
     # -- helpers -----------------------------------------------------------------------------------------------

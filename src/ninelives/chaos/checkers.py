@@ -178,6 +178,18 @@ def answers_kept(history: History, reference: History) -> list[str]:
     return breaches
 
 
+def approved_first(history: History, reference: History) -> list[str]:
+    """P6: an act that comes after so many answers when nobody is killed never comes after fewer."""
+    needed: dict[str, int] = {}
+    for event in reference.of("arrived"):
+        needed.setdefault(event["act"], len(_answered_before(reference, event)))
+    return [
+        f"act {event['act']} arrived before what it asks for was answered"
+        for event in history.of("arrived")
+        if len(_answered_before(history, event)) < needed.get(event["act"], 0)
+    ]
+
+
 def one_ran(history: History, reference: History) -> list[str]:
     """P4: of two processes on one thread one runs; the other is told that the thread is busy, or answered after it."""
     times = Counter(event["unit"] for event in history.of("enter"))
@@ -200,6 +212,7 @@ KILLED: tuple[Checker, ...] = (
     no_fork,
     answers_once,
     answers_kept,
+    approved_first,
 )
 """What must hold after any number of kills."""
 
@@ -379,6 +392,20 @@ def _is_check(event: Event) -> bool:
 def _is_answer_committed(event: Event) -> bool:
     point = str(event["point"])
     return point.startswith("answer#") and point.endswith(".commit.after")
+
+
+def _answered_before(history: History, arrived: Event) -> set[str]:
+    """The questions whose answers were in the store when an act arrived."""
+    answered: set[str] = set()
+    waiting: dict[int, set[str]] = {}
+    for event in history:
+        if event.at_ns >= arrived.at_ns:
+            break
+        if event.kind == "answering":
+            waiting.setdefault(event.life, set()).add(event["question"])
+        elif _is_answer_committed(event):
+            answered |= waiting.pop(event.life, set())
+    return answered
 
 
 def _decisions(history: History) -> list[dict[str, Any]]:

@@ -164,14 +164,13 @@ class ProtectedSession:
         else:
             key = f"{KEY if request == 'same' else OTHER_KEY} on {self.thread}"
             output = self._call(self.workload.input, wait_s=wait_s, idempotency_key=key, on_unfinished="continue")
-        while self.workload.answer and (questions := output.get("__interrupt__")):
+        while self.workload.answers and (questions := output.get("__interrupt__")):
             output = self._call(Command(resume=self._answers(questions)), wait_s=wait_s)
         return output
 
     def _answers(self, questions: Iterable[Interrupt]) -> dict[str, Any]:
-        assert self.workload.answer is not None
         recorder = self._world.faults.recorder
-        answers = {question.id: self.workload.answer(recorder.life) for question in questions}
+        answers = {each.id: self.workload.answer_to(each.value, recorder.life) for each in questions}
         for question, value in answers.items():
             recorder.write("answering", question=question, value=value)
         return answers

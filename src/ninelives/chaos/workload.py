@@ -115,7 +115,8 @@ class Workload:
         input: of the one request.
         asynchronous: driven through `ainvoke`, not `invoke`.
         answer: what the program answers to everything that the graph asks, given the number of its process: so that it
-            shows whose answer counted. Without it nothing is answered.
+            shows whose answer counted.
+        decide: or what it answers to each question, given what is shown. With neither nothing is answered.
     """
 
     name: str
@@ -123,6 +124,17 @@ class Workload:
     input: Any
     asynchronous: bool = False
     answer: Callable[[int], Any] | None = None
+    decide: Callable[[Any], Any] | None = None
+
+    @property
+    def answers(self) -> bool:
+        return self.answer is not None or self.decide is not None
+
+    def answer_to(self, shown: Any, life: int) -> Any:
+        if self.decide is not None:
+            return self.decide(shown)
+        assert self.answer is not None
+        return self.answer(life)
 
 
 def normalised(value: Any) -> Any:

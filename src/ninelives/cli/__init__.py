@@ -15,7 +15,7 @@ from io import TextIOWrapper
 
 from cyclopts import App, CycloptsError
 
-from ninelives.cli import init, keys, prune, run, runs, threads
+from ninelives.cli import effects, inbox, init, keys, prune, run, runs, threads
 from ninelives.cli.exits import Exit, exit_of
 from ninelives.cli.render import say
 from ninelives.errors import NineLivesError
@@ -29,6 +29,8 @@ app = App(
 app.command(run.run)
 app.command(threads.app)
 app.command(runs.app)
+app.command(inbox.app)
+app.command(effects.app)
 app.command(prune.prune)
 app.command(keys.reseal)
 app.command(init.init)
@@ -72,5 +74,5 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _command(words: Sequence[str]) -> list[str]:
-    known = {"run", "threads", "runs", "prune", "reseal", "init", "list", "show", "history"}
+    known = {"run", "threads", "runs", "inbox", "effects", "prune", "reseal", "init", "list", "show", "history"}
     return [f"{word} " for word in words[:2] if word in known]

@@ -7,7 +7,7 @@ from typing import Any
 
 from ninelives.cli import render
 from ninelives.config import Price
-from ninelives.model import Effect, Event, Interrupt, Run, RunStatus, Usage
+from ninelives.model import Effect, Event, Interrupt, Run, RunStatus, Unreadable, Usage
 
 
 def state_of(run: Run, questions: Collection[Interrupt] | None = None, *, newest: bool = True) -> str:
@@ -69,12 +69,19 @@ def effect_record(effect: Effect) -> dict[str, Any]:
         "key": effect.key,
         "name": effect.name,
         "state": str(effect.state),
-        "result": effect.result,
+        "result": None if isinstance(effect.result, Unreadable) else effect.result,
+        "unreadable": str(effect.result.error) if isinstance(effect.result, Unreadable) else None,
         "attempt": effect.attempt,
+        "owner": effect.owner,
+        "thread_id": effect.thread_id,
+        "node": effect.node,
+        "tool_call_id": effect.call_id,
         "run_id": effect.run_id,
+        "inherits": effect.inherits,
         "by": effect.by,
         "why": effect.why,
         "created_at": render.moment(effect.created_at),
+        "deadline_at": None if effect.deadline_at is None else render.moment(effect.deadline_at),
         "settled_at": None if effect.settled_at is None else render.moment(effect.settled_at),
     }
 

@@ -40,7 +40,7 @@ from ninelives.errors import (
     UnfinishedRunError,
 )
 from ninelives.model import Run, RunStatus, Started, Unfinished
-from ninelives.protect.admission import Protection, abandon, find_unfinished, first_request
+from ninelives.protect.admission import Protection, abandon, answered_elsewhere, find_unfinished, first_request
 from ninelives.protect.graph import start_over_options
 
 
@@ -71,6 +71,10 @@ def run(
         list[str] | None,
         Parameter(help="[ID=]VALUE, JSON or text, for what the graph asks.", negative="", show_default=False),
     ] = None,
+    wait: Annotated[
+        float | None,
+        Parameter(help="Seconds to stay for an answer that is given elsewhere, and go on then.", show_default=False),
+    ] = None,
     store: options.StoreUrl = None,
     json: options.AsJson = False,
     plain: options.Plain = False,
@@ -95,6 +99,7 @@ def run(
         key=idempotency_key,
         choice=chosen[0] if chosen else None,
         answers=tuple(answer or ()),
+        wait_s=wait,
         store=store,
         as_json=json,
         plain=plain,
@@ -135,6 +140,7 @@ class _Call:
     key: str | None
     choice: Choice | None
     answers: tuple[str, ...]
+    wait_s: float | None
     store: str | None
     as_json: bool
     plain: bool
@@ -225,7 +231,7 @@ class _Run:
         call = self.call
         teller = teller_for(call.prices, plain=call.plain or call.as_json)
         progress = Progress(teller, as_json=call.as_json)
-        options = {**options, "thread": call.thread, "idempotency_key": call.key}
+        options = {**options, "thread": self.thread, "idempotency_key": call.key}
         before = self._runner.run(recorded_before(self.p, call.thread))
         begins = partial(self._begins, teller, before)
         try:
@@ -285,7 +291,16 @@ class _Run:
                 render.put_json({"kind": "question", "interrupt_id": question.id, "payload": question.value})
         self._tell_result(run, None)
         self._how_to_answer([question.id for question in questions])
-        return Exit.ASKS
+        return Exit.ASKS if self.call.wait_s is None else self._wait_for_answer(self.call.wait_s)
+
+    def _wait_for_answer(self, wait_s: float) -> int:
+        say(f"waiting for an answer from elsewhere, such as: ninelives inbox list (for {wait_s:g} s; Ctrl-C leaves it)")
+        try:
+            self._runner.run(answered_elsewhere(self.p, self.thread, wait_s))
+        except TimeoutError as error:
+            say(str(error))
+            return Exit.ASKS
+        return self._drive(None)
 
     def _failed(self, error: Exception) -> int:
         if self.call.debug:
@@ -350,8 +365,9 @@ class _Run:
 
     def _how_to_settle(self, error: EffectOutcomeUnknownError) -> None:
         say(f"act {error.name!r}, key {error.key!r}: find out whether it happened, then record that and go on.")
-        say(f"  it happened:        {settling(self.p, error.key, 'DONE', 'THE RESULT')}")
-        say(f"  it did not happen:  {settling(self.p, error.key, 'NOT_DONE', None)}")
+        why = ("--why", "HOW YOU KNOW")
+        say(f"  it happened:        {settling(self.p, error.key, '--done', '--result', 'THE RESULT', *why)}")
+        say(f"  it did not happen:  {settling(self.p, error.key, '--not-done', *why)}")
         say(f"  then:               {self._again('--continue')}")
 
     def _who_holds(self, run_id: str) -> None:

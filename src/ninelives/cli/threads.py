@@ -16,7 +16,7 @@ from ninelives.cli.exits import Exit
 from ninelives.cli.records import effect_record, interrupt_record, run_record, state_of, usage_in_words
 from ninelives.cli.stores import Looking, looking, must_be_there
 from ninelives.errors import UnknownTypeError
-from ninelives.model import Effect, Interrupt, Run, Scope, StoredCheckpoint, Thread
+from ninelives.model import Effect, Interrupt, Run, Scope, StoredCheckpoint, Thread, Unreadable
 
 app = App(name="threads", help="Threads: what a graph remembers of one conversation.")
 
@@ -240,8 +240,14 @@ def _effect_row(effect: Effect) -> dict[str, str]:
         "ACT": effect.name,
         "STATE": str(effect.state),
         "KEY": effect.key,
-        "RESULT": render.short(render.plain(effect.result) if effect.result is not None else ""),
+        "RESULT": _result_in_words(effect.result),
     }
+
+
+def _result_in_words(result: Any) -> str:
+    if isinstance(result, Unreadable):
+        return "not readable here"
+    return "" if result is None else render.short(render.plain(result))
 
 
 # -- history ---------------------------------------------------------------------------------------------------

@@ -17,15 +17,10 @@ Choice = Literal["continue", "start_over", "abandon"]
 FLAGS: dict[Choice, str] = {"continue": "--continue", "start_over": "--start-over", "abandon": "--abandon"}
 
 
-def settling(p: Protection, key: str, state: str, result: str | None) -> str:
-    """A line for a shell that settles an effect; the command for it comes later."""
-    outcome = f"Done({result!r})" if state == "DONE" else "NotDone()"
-    code = (
-        "from ninelives import Done, NotDone, open_store, settle_effect;"
-        f" s = open_store({p.store.url!r});"
-        f" settle_effect(s, {key!r}, {outcome}, by='me', why='looked', owner={p.owner!r}); s.close()"
-    )
-    return shlex.join((sys.executable, "-c", code))
+def settling(p: Protection, key: str, *outcome: str) -> str:
+    """The command that settles an effect, to be copied."""
+    owner = ("--owner", p.owner) if p.owner else ()
+    return shlex.join(("ninelives", "effects", "settle", key, *outcome, *owner, "--store", p.store.url))
 
 
 def in_words(unfinished: Unfinished, prices: Mapping[str, Price]) -> list[str]:

@@ -18,7 +18,7 @@ from typing import Any, Literal, TypeVar, cast
 
 from langgraph.pregel import Pregel
 
-from ninelives import _langgraph
+from ninelives import _langgraph, memo
 from ninelives.approvals import Approvals
 from ninelives.config import Settings
 from ninelives.effects import current_journal
@@ -101,6 +101,9 @@ def protect(
     keeper.store.allow_types(Choice, *_langgraph.schema_types(compiled), *allow, *map(imported, settings.state.allow))
     if strict:
         keeper.store.be_strict()
+    if settings.effects.model == "recorded":
+        keeper.store.allow_types(*memo.STORED)
+        memo.record_models()
     supply = supply if supply is not None else {k: imported(v) for k, v in settings.config.supply.items()}
     new_executor = partial(_langgraph.RunExecutor, settings.run.sync_threads, token=_run_of_caller, check=_may_begin)
     executor = new_executor()
@@ -119,6 +122,7 @@ def protect(
         tools=tools_of(description),
     )
     _tools_must_be_there(settings, compiled)
+    _guarded_tools_must_be_there(settings, plan.tools)
     _must_be_told_apart(plan, keeper.store, named=name is not None)
     keeper.store.perform(keeper.store.note_graph(plan.fingerprint, plan.name, description))
     if untracked := _langgraph.untracked_channels(compiled):
@@ -191,6 +195,23 @@ def _tools_must_be_there(settings: Settings, graph: Any) -> None:
             near = difflib.get_close_matches(name, tools, n=1)
             hint = f"; did you mean {near[0]!r}?" if near else ""
             log.warning("[effects.tools] names %r, which is no tool of graph %r%s", name, graph.get_name(), hint)
+
+
+def _guarded_tools_must_be_there(settings: Settings, tools: Iterable[str]) -> None:
+    """
+    A tool of another graph is none of ours; one that is spelt almost like ours would be a gate that is quietly off.
+
+    Raises:
+        ConfigError: it is spelt almost like one of this graph's tools.
+    """
+    named = settings.approvals.tools
+    for name in named.keys() - {*tools}:
+        near = [one for one in difflib.get_close_matches(name, {*tools}, n=3, cutoff=0.8) if one not in named]
+        if near:
+            raise ConfigError(
+                f"[approvals.tools] names {name!r}, which is no tool of this graph. Did you mean {near[0]!r}? If it is one"
+                f' of another graph, say what holds for this one, too: {near[0]} = "graph".'
+            )
 
 
 def _must_be_told_apart(plan: Plan, store: Store, *, named: bool) -> None:

@@ -112,6 +112,7 @@ class Request:
     actor: str = ""
     note: str | None = None
     shown: str | None = None
+    interrupt_id: str | None = None
     new_thread: bool = False
 
     @property
@@ -239,12 +240,15 @@ class _Admission:
             from_base=travels,
             **stored(request.config, request.context, p.plan.keep, p.supply),
         )
+        asked = {"graph": p.plan.name, "input": request.input}
+        if request.interrupt_id is not None:
+            asked["interrupt_id"] = request.interrupt_id
         return NewRun(
             run_id=str(uuid4()),
             thread_id=request.thread_id,
             graph=p.plan.name,
             spec=spec,
-            request=self.store.request_digest({"graph": p.plan.name, "input": request.input}),
+            request=self.store.request_digest(asked),
             key=request.key,
             may_create=request.if_missing == "create" and not isinstance(given, Command) and given is not None,
             base=request.checkpoint_id,
@@ -407,12 +411,17 @@ class _Admission:
         if new.key is not None and (known := await self._answered_before(new)):
             return await self._known(known)
         questions = await self._questions()
-        if command.resume is None:
+        if command.resume is None and self.request.interrupt_id is None:
             why = "the Command says nothing (to answer with None, name the question: resume={interrupt_id: None})"
             raise InvalidDecisionError(why, [question.interrupt_id for question in questions])
-        if not questions and (late := await self._late()):
-            raise late
-        answers = await self._checked(_by_id(command.resume, questions), questions)
+        if self.request.interrupt_id is not None:
+            given = {self.request.interrupt_id: command.resume}
+        elif not questions and not _names_questions(command.resume):
+            raise await self._too_late()
+        else:
+            given = _by_id(command.resume, questions)
+        answers = await self._checked(given, questions)
+        await self._must_fit_graph(questions)
         rest = replace(command, resume=None)
         asking = await self.store.aperform(self.store.find_newest_run(self.scope, thread_id))
         spec = replace(new.spec, input=rest if rest.update or rest.goto else None)
@@ -448,20 +457,43 @@ class _Admission:
             for interrupt_id, answer in answers.items()
         }
 
-    async def _late(self) -> InvalidDecisionError | None:
-        """Where nothing is asked any more because it was not answered in time: what became of it."""
+    async def _too_late(self) -> InvalidDecisionError:
+        """Where nothing is asked: what became of the last question of the thread's newest work, if it asked any."""
         thread_id = self.request.thread_id
         newest = await self.store.aperform(self.store.find_newest_run(self.scope, thread_id))
-        if newest is None:
-            return None
-        if newest.status is RunStatus.EXPIRED and (error := await self._expired()):
+        if newest is not None and newest.status is RunStatus.EXPIRED and (error := await self._expired()):
             return InvalidDecisionError(f"interrupt {error.interrupt_id!r} expired: nobody answered in time")
-        decisions = await self.store.aperform(self.store.list_decisions(self.scope, thread_id, chain=newest.chain))
+        chain = newest.chain if newest is not None else None
+        decisions = await self.store.aperform(self.store.list_decisions(self.scope, thread_id, chain=chain))
         for one in decisions[-1:]:
+            became = f"was answered by {one.actor or 'somebody'} ({one.channel})"
             if one.channel == "deadline":
-                why = f"interrupt {one.interrupt_id!r} expired: nobody answered in time, and it was decided"
-                return InvalidDecisionError(why, first=(one.actor, one.decided_at))
-        return None
+                became = "expired: nobody answered in time, and it was decided"
+            why = f"nothing is asked any more: interrupt {one.interrupt_id!r} {became}"
+            return InvalidDecisionError(why, first=(one.actor, one.decided_at))
+        return InvalidDecisionError("nothing was asked")
+
+    async def _must_fit_graph(self, questions: list[Interrupt]) -> None:
+        """
+        An answer is not accepted where the graph has changed so that it could not go on with it.
+
+        Raises:
+            GraphChangedError: it lacks what is to run, or what is stored.
+        """
+        thread_id, plan = self.request.thread_id, self.p.plan
+        heads = await self.store.aperform(self.store.list_heads(self.scope, thread_id))
+        if all(head.graph_fp in (None, plan.fingerprint) for head in heads):
+            return
+        graphs, asking = _langgraph.all_graphs(plan.graph), {question.ns for question in questions}
+        missing = []
+        for head in heads:
+            path = _langgraph.place_of(head.ns)[0]
+            graph = graphs.get("|".join(path))
+            if graph is not None and (head.ns == "" or any(ns.startswith(head.ns) for ns in asking)):
+                found = _langgraph.missing_parts(graph, head.checkpoint, head.writes)
+                missing += [f"in {'/'.join(path)}: {sentence}" if path else sentence for sentence in found]
+        if missing:
+            raise GraphChangedError(thread_id, "; ".join(missing))
 
     async def _answered_before(self, new: NewRun) -> Run | None:
         """The run that this very answer has made, under the same idempotency key."""
@@ -577,10 +609,15 @@ def one_of(name: str, value: Any, choices: Any) -> Any:
     return value
 
 
+def _names_questions(resume: Any) -> bool:
+    return isinstance(resume, dict) and bool(resume) and all(_langgraph.is_interrupt_id(key) for key in resume)
+
+
 def _by_id(resume: Any, questions: list[Interrupt]) -> dict[str, Any]:
     """Answers by interrupt id. A plain answer is for the one question there is; it is never guessed among several."""
     pending = [question.interrupt_id for question in questions]
-    if isinstance(resume, dict) and resume and all(_langgraph.is_interrupt_id(key) for key in resume):
+    calls = {action.tool_call_id for question in questions for action in question.actions}
+    if _names_questions(resume) and not (len(pending) == 1 and resume.keys() <= calls):
         return dict(resume)
     if len(pending) == 1:
         return {pending[0]: resume}

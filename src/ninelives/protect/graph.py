@@ -85,6 +85,7 @@ class ProtectedCalls:
         wait_s: seconds to wait for a thread that a live run holds.
         on_start: called with a `Started`, after the run was committed and before its first node.
         actor, note: who answers, and why; recorded with the decision that `Command(resume=…)` or `decide` makes.
+        interrupt_id: the question that `Command(resume=…)` answers, where it does not name it itself.
         shown: the question's digest as whoever answers had it before them; refused if something else is asked now.
 
     Raises: MissingThreadError, NoCheckpointFoundError, GraphChangedError, ThreadBusyError, UnfinishedRunError,
@@ -154,7 +155,8 @@ class ProtectedCalls:
         Raises:
             InvalidDecisionError: it does not fit, or somebody was first; nothing was changed.
         """
-        return self.invoke(_answering(interrupt_id, decision), config, thread=thread, **kwargs)
+        command = _answering(interrupt_id, decision)
+        return self.invoke(command, config, thread=thread, interrupt_id=interrupt_id, **kwargs)
 
     async def adecide(
         self,
@@ -166,7 +168,8 @@ class ProtectedCalls:
         **kwargs: Any,
     ) -> Any:
         """As `decide`, on the caller's loop."""
-        return await self.ainvoke(_answering(interrupt_id, decision), config, thread=thread, **kwargs)
+        command = _answering(interrupt_id, decision)
+        return await self.ainvoke(command, config, thread=thread, interrupt_id=interrupt_id, **kwargs)
 
     def ask_again(self, thread: str, *, by: str = "") -> list[str]:
         """
@@ -490,6 +493,7 @@ class ProtectedCalls:
             actor=kwargs.get("actor") or "",
             note=kwargs.get("note"),
             shown=kwargs.get("shown"),
+            interrupt_id=kwargs.get("interrupt_id"),
             new_thread=kwargs.get("thread") == "new",
         )
         return request, options
@@ -507,14 +511,13 @@ OURS = frozenset(
         "actor",
         "note",
         "shown",
+        "interrupt_id",
     }
 )
 
 
 def _answering(interrupt_id: str | None, decision: Any) -> Command[Any]:
-    if interrupt_id is not None:
-        return Command(resume={interrupt_id: decision})
-    if decision is None:
+    if interrupt_id is None and decision is None:
         raise InvalidDecisionError("to answer with None, name the question: interrupt_id=…", None)
     return Command(resume=decision)
 

@@ -5,6 +5,7 @@ A method here yields named statements and receives rows; the statements themselv
 dialect, under the same names.
 """
 
+from ninelives.stores.procedures.asking import AskingActs
 from ninelives.stores.procedures.deadlines import DeadlineActs
 from ninelives.stores.procedures.effects import EffectActs
 from ninelives.stores.procedures.events import EventActs
@@ -22,6 +23,7 @@ class SqlActs(
     ThreadActs,
     QueueActs,
     DeadlineActs,
+    AskingActs,
     RetentionActs,
     QuestionActs,
     EffectActs,

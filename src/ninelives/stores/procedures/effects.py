@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ninelives.errors import InvalidDecisionError, NoCheckpointFoundError
+from ninelives.errors import InvalidDecisionError, NoCheckpointFoundError, UnknownTypeError
 from ninelives.model import (
     Effect,
     EffectState,
     Lease,
     NewEffect,
     Scope,
+    Unreadable,
 )
 from ninelives.store import Act, Query, Row, Steps, act, reading
 from ninelives.stores.procedures.base import Procedures, event, fenced, held, one, unpacked
@@ -58,17 +59,22 @@ class EffectActs(Procedures):
         return False
 
     def finish_effect(
-        self, lease: Lease, effect: Effect, state: EffectState, result: Any, *, why: str | None = None
+        self,
+        lease: Lease,
+        effect: Effect,
+        state: EffectState,
+        result: Any,
+        *,
+        why: str | None = None,
+        cut_off: bool = False,
     ) -> Act[Effect]:
-        return self._finish_effect(lease, effect, state, self.encode(result), why)
+        by = None if cut_off else lease.worker_id
+        return self._finish_effect(lease, effect, self._ending(effect, state, self.encode(result), by=by, why=why))
 
     @act
-    def _finish_effect(
-        self, lease: Lease, effect: Effect, state: EffectState, result: bytes, why: str | None
-    ) -> Steps[Effect]:
-        ending = self._ending(effect, state, result, by=lease.worker_id, why=why)
+    def _finish_effect(self, lease: Lease, effect: Effect, ending: Mapping[str, Any]) -> Steps[Effect]:
         yield Query("finish_effect", {**ending, "attempt": effect.attempt, "epoch": effect.epoch})
-        yield event(lease.thread_no, f"effect_{state}", lease=lease, ref=effect.key)
+        yield event(lease.thread_no, f"effect_{ending['state']}", lease=lease, ref=effect.key)
         yield from fenced(lease)
         done = yield from self._effect(Scope(lease.owner), effect.key)
         assert done is not None
@@ -108,10 +114,10 @@ class EffectActs(Procedures):
     ) -> Steps[list[Effect]]:
         params = {"owner": scope.owner, "thread_id": thread_id, "state": state and state.value}
         rows = yield from of_thread_or_all("effects", scope, thread_id, params)
-        return [self._effect_record(row) for row in rows]
+        return [self._effect_record(row, listed=True) for row in rows]
 
     def _ending(
-        self, effect: Effect, state: EffectState, result: bytes, *, by: str, why: str | None
+        self, effect: Effect, state: EffectState, result: bytes, *, by: str | None, why: str | None
     ) -> Mapping[str, Any]:
         return {
             "effect_no": effect.effect_no,
@@ -125,9 +131,14 @@ class EffectActs(Procedures):
         row = one((yield Query("find_effect", {"owner": scope.owner or "", "key": key})))
         return self._effect_record(row, fresh=fresh) if row else None
 
-    def _effect_record(self, row: Row, *, fresh: bool = False) -> Effect:
+    def _effect_record(self, row: Row, *, fresh: bool = False, listed: bool = False) -> Effect:
         values = unpacked(row, "run_id")
-        values["result"] = None if values["result"] is None else self.decode(values["result"])
+        try:
+            values["result"] = None if values["result"] is None else self.decode(values["result"])
+        except UnknownTypeError as error:
+            if not listed:
+                raise
+            values["result"] = Unreadable(error)
         values["state"], values["why"] = EffectState(values["state"]), self.public(values["why"])
         values["overdue"] = bool(values["overdue"])
         values["holder_alive"], values["claim_stands"] = bool(values["holder_alive"]), bool(values["claim_stands"])

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import reprlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from ninelives.errors import InvalidDecisionError, NoCheckpointFoundError, ThreadBusyError
+from ninelives import _langgraph
+from ninelives.errors import InvalidDecisionError, UnknownTypeError
 from ninelives.model import (
     Action,
     AtDeadline,
@@ -16,14 +18,17 @@ from ninelives.model import (
     InterruptState,
     NewQuestion,
     Scope,
+    Unreadable,
     Verdict,
 )
-from ninelives.store import Query, Row, Steps, act, glancing, reading
-from ninelives.stores.procedures.base import Procedures, event, one, packed_or_none, unpacked, unpacked_id
+from ninelives.store import Query, Row, Steps, glancing, reading
+from ninelives.stores.procedures.base import Procedures, one, packed_id, packed_or_none, unpacked
 from ninelives.stores.procedures.threads import thread_row
 
 OUTCOMES = {"approve": "approved", "reject": "rejected", "respond": "answered"}
 """What became of a question at its deadline, in words."""
+_SHORT = reprlib.Repr()
+_SHORT.maxstring = _SHORT.maxother = 60
 
 
 class Questions(Procedures):
@@ -52,17 +57,13 @@ class Questions(Procedures):
         return self.frames.digest(self.frames.open(self.encode(payload)))
 
     def interrupt(self, row: Row) -> Interrupt:
-        """
-        Raises:
-            UnknownTypeError: a class in it that this program does not allow.
-        """
         values = unpacked(row, "run_id")
         actions, schema = self.decode(values.pop("about"))
         said = self.public(values.pop("outcome"))
         outcome = json.loads(said) if said else {}
         at = AtDeadline(outcome["kind"], outcome["text"], tuple(outcome["to"])) if outcome else None
         values |= {
-            "payload": self.decode(row["payload"]),
+            "payload": self._payload(row),
             "state": InterruptState(row["state"]),
             "actions": tuple(Action(**{**each, "allowed": tuple(each["allowed"])}) for each in actions),
             "schema": schema,
@@ -72,6 +73,13 @@ class Questions(Procedures):
             "for_whom": outcome.get("for", ""),
         }
         return Interrupt(**values)
+
+    def _payload(self, row: Row) -> Any:
+        """A question with a class that this program does not allow can be listed, and answered."""
+        try:
+            return self.decode(row["payload"])
+        except UnknownTypeError as error:
+            return Unreadable(error)
 
     def not_pending(self, thread: Row, interrupt_id: str, pending: Sequence[str]) -> Steps[InvalidDecisionError]:
         """Why this cannot be answered; of one that was answered, who was first."""
@@ -90,10 +98,31 @@ class Questions(Procedures):
             why = f"interrupt {interrupt_id!r} is not pending: it expired, nobody answered in time, and it was {became}"
             return InvalidDecisionError(why, pending, first=(first["actor"], first["decided_at"]))
         if first is not None:
-            by = first["actor"] or "somebody"
-            why = f"interrupt {interrupt_id!r} is not pending: it was answered by {by} ({first['channel']})"
+            said = self._said(row["kind"], first)
+            who = f"{first['actor'] or 'somebody'} ({first['channel']})"
+            why = f"interrupt {interrupt_id!r} is not pending: it was answered by {who} {said}"
             return InvalidDecisionError(why, pending, first=(first["actor"], first["decided_at"]))
         return InvalidDecisionError(why, pending)
+
+    def _said(self, kind: str, row: Row) -> str:
+        """An answer in a few words."""
+        try:
+            value = self.decode(row["value"])
+        except UnknownTypeError:
+            return "with something"
+        decisions = value.get("decisions", [value]) if isinstance(value, dict) else ()
+        types = [each.get("type") for each in decisions] if kind != "free" else ()
+        return f"with {', '.join(map(str, types)) if types else _SHORT.repr(value)}"
+
+    def is_asked(self, thread: Row, row: Row) -> Steps[bool]:
+        """Whether the head asks it still: an edit of the state may have moved on. A nested one waits in a root task."""
+        head = one((yield Query("find_head", {"thread_no": thread["thread_no"], "ns": ""})))
+        if head is None:
+            return False
+        _, tasks = _langgraph.place_of(row["ns"])
+        task_id = packed_id(tasks[0] if tasks else row["task_id"])
+        place = {"thread_no": thread["thread_no"], "place": head["seq"], "task_id": task_id}
+        return bool((yield Query("has_written", place)))
 
 
 class QuestionActs(Questions):
@@ -148,33 +177,6 @@ class QuestionActs(Questions):
                 args = (decision.get("edited_action") or {}).get("args", shown)
                 found[call_id] = Verdict(call_id, decision["type"], action["name"], args, shown, actor)
         return found
-
-    @act
-    def ask_again(self, scope: Scope, thread_id: str, *, by: str) -> Steps[list[str]]:
-        thread = yield from thread_row(scope, thread_id)
-        if thread is None:
-            raise NoCheckpointFoundError(thread_id)
-        run = one((yield Query("find_newest_run", {"thread_no": thread["thread_no"]})))
-        held = one((yield Query("find_held_run", {"thread_no": thread["thread_no"]})))
-        if held is not None:
-            raise ThreadBusyError(thread_id, unpacked_id(held["run_id"]), held["worker"])
-        chain = run and (run["chain"] if run["chain"] is not None else run["run_id"])
-        rows = yield Query("list_decisions", {"thread_no": thread["thread_no"], "chain": chain, "all": False})
-        if run is None or run["status"] != "failed" or not rows:
-            why = "no run of this thread has failed on an answer, so there is nothing to ask again"
-            raise InvalidDecisionError(why, None)
-        newest = [row for row in rows if row["run_id"] == run["run_id"]] or rows[-1:]
-        for row in newest:
-            which = {name: row[name] for name in ("interrupt_id", "ask_no")} | {"thread_no": thread["thread_no"]}
-            yield Query("withdraw_decision", which)
-            yield Query("ask_anew", which)
-            yield event(thread["thread_no"], "question", run_no=run["run_no"], ref=row["interrupt_id"])
-        yield Query("end_run", {
-            "run_no": run["run_no"], "status": "interrupted", "cause": self.private(f"{by} asks again"),
-            "last_checkpoint": run["last_checkpoint"],
-        })  # fmt: skip
-        yield event(thread["thread_no"], "run_interrupted", run_no=run["run_no"])
-        return [row["interrupt_id"] for row in newest]
 
     def _decision(self, row: Row) -> Decision:
         changed = {"value": self.decode(row["value"]), "note": self.public(row["note"]), "digest": row["digest"].hex()}

@@ -240,13 +240,17 @@ class RunActs(ContentActs, Questions, Inputs):
         if (queued := (yield from self.queued_under_key(scope, new))) is not None:
             yield Query("drop_queued_input", {"queued_no": queued["queued_no"]})  # it is this very request
         thread, _ = yield from open_thread(scope, thread_id, new.graph, may_create=False)
-        yield from self._free_slot(thread)
-        parent = yield from self._newest_run(thread["thread_no"])
         rows = yield Query("pending_interrupts", {"thread_no": thread["thread_no"]})
         asked = {row["interrupt_id"]: row for row in rows}
         for interrupt_id in values:
             if interrupt_id not in asked:
                 raise (yield from self.not_pending(thread, interrupt_id, [*asked]))
+        yield from self._free_slot(thread)
+        parent = yield from self._newest_run(thread["thread_no"])
+        for interrupt_id in values:
+            if not (yield from self.is_asked(thread, asked[interrupt_id])):
+                why = f"interrupt {interrupt_id!r} is not pending: the state has moved on from it"
+                raise InvalidDecisionError(why, [one for one in asked if one != interrupt_id])
             which = {name: asked[interrupt_id][name] for name in ("interrupt_id", "ask_no")}
             if (yield Query("due_question", {**which, "thread_no": thread["thread_no"]})):
                 raise InvalidDecisionError(f"the time to answer interrupt {interrupt_id!r} is over", [*asked])

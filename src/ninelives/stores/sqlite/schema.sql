@@ -217,7 +217,9 @@ CREATE UNIQUE INDEX checkpoint_by_id on checkpoint (thread_no, checkpoint_id, ns
 CREATE INDEX checkpoint_of_ref on checkpoint (run_ref) where run_ref is not null;
 CREATE INDEX effect_of_lineage on effect (thread_no, lineage);
 CREATE INDEX effect_of_thread on effect (thread_no, state);
+CREATE INDEX interrupt_due on interrupt (deadline) where state = 'pending' and deadline is not null;
 CREATE INDEX interrupt_pending on interrupt (asked_at) where state = 'pending';
+CREATE INDEX interrupt_remind on interrupt (remind_at) where state = 'pending' and remind_at is not null;
 CREATE UNIQUE INDEX queued_input_key on queued_input (key_scope, key) where key is not null;
 CREATE INDEX queued_input_of_thread on queued_input (thread_no, queued_no);
 CREATE UNIQUE INDEX run_key on run (key_scope, key) where key is not null;

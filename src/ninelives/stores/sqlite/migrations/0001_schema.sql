@@ -205,6 +205,8 @@ create table interrupt (
 ) strict, without rowid;
 
 create index interrupt_pending on interrupt (asked_at) where state = 'pending';
+create index interrupt_due on interrupt (deadline) where state = 'pending' and deadline is not null;
+create index interrupt_remind on interrupt (remind_at) where state = 'pending' and remind_at is not null;
 
 create table decision (
     thread_no integer not null,

@@ -71,8 +71,17 @@ select d.interrupt_id, d.ask_no, d.value, d.actor, d.channel, d.decided_at, d.ru
 
 -- name: decided
 -- How a question was answered, by whom and when.
-select d.actor, d.channel, d.decided_at, d.status from decision d
+select d.actor, d.channel, d.decided_at, d.status, d.value from decision d
  where d.thread_no = :thread_no and d.interrupt_id = :interrupt_id and d.ask_no = :ask_no order by d.seq;
+
+-- name: answers_of_chain
+-- The accepted ones, and which task has asked for each; but for questions that were asked anew since.
+select d.interrupt_id, d.ask_no, d.run_id, i.ns, i.checkpoint_id, i.task_id
+  from decision d join interrupt i using (thread_no, interrupt_id, ask_no) join run r on r.run_id = d.run_id
+ where d.thread_no = :thread_no and d.status = 'accepted' and coalesce(r.chain, r.run_id) = :chain
+   and not exists (select 1 from interrupt n where n.thread_no = d.thread_no and n.interrupt_id = d.interrupt_id
+                                               and n.ask_no > d.ask_no)
+ order by d.seq;
 
 -- name: withdraw_decision
 update decision set status = 'withdrawn'
