@@ -10,13 +10,16 @@ BENCH_READY := .venv/.ready-bench
 QUESTION ?= What is in src/ninelives?
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check format bench bench-full lock clean
+.PHONY: help run run-shop test check format bench bench-full lock clean
 
 help: ## list the chores
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 run: $(RUN_READY) ## run the example agent, kill it twice, count what was repeated
 	@$(BIN)/python examples/researcher/demo.py "$(QUESTION)" $(if $(SEED),--seed $(SEED))
+
+run-shop: $(RUN_READY) ## settle orders, kill the agent, approve from another terminal, count what arrived
+	@$(BIN)/python examples/shop/settle.py $(if $(SEED),--seed $(SEED))
 
 # One pytest run, so that its closing line counts everything. Tests that share a resource name a group and stay together.
 test: $(DEV_READY) ## run every test

@@ -128,14 +128,24 @@ def _or_word(rule: Rule, word: str) -> Rule:
     return Rule(f'{rule.allowed}, or "{word}"', accept)
 
 
+_PLACE = _text(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*", '"module:name"')
+_NAME = _text(r"\S+", "a name")
+_OUTCOME = _text("reject|approve|respond|escalate|fail", '"reject", "approve", "respond", "escalate" or "fail"')
+_SECONDS = _number(0.001, 31_536_000 * 10, "seconds")
+
+
 def _effect_rule() -> Rule:
     accepts = {
         "unknown": _text("ask|repeat|skip", '"ask", "repeat" or "skip"'),
+        "probe": _PLACE,
+        "key": _text(r"\w+", "the name of an argument"),
         "timeout_s": _number(0.001, 31_536_000, "seconds"),
         "on_fork": _text("recorded|live|ask", '"recorded", "live" or "ask"'),
     }
 
     def accept(value: object) -> EffectRule:
+        if isinstance(value, EffectRule):
+            return value
         _need(isinstance(value, dict) and value.keys() <= accepts.keys())
         entry = cast(dict[str, object], value)
         return EffectRule(**{name: accepts[name].accept(one) for name, one in entry.items()})
@@ -143,12 +153,6 @@ def _effect_rule() -> Rule:
     return Rule(
         f"{{ {', '.join(f'{name} = {rule.allowed}' for name, rule in accepts.items())} }}, all optional", accept
     )
-
-
-_PLACE = _text(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*", '"module:name"')
-_NAME = _text(r"\S+", "a name")
-_OUTCOME = _text("reject|approve|respond|escalate|fail", '"reject", "approve", "respond", "escalate" or "fail"')
-_SECONDS = _number(0.001, 31_536_000 * 10, "seconds")
 
 
 def _tool_approval() -> Rule:
@@ -257,11 +261,24 @@ class RunSettings:
 
 @dataclass(frozen=True)
 class EffectRule:
-    """What is declared about a tool that is an outside act, without a change of its code."""
+    """
+    What is declared about a tool that is an outside act, without a change of its code.
 
-    unknown: Literal["ask", "repeat", "skip"] = "ask"
+    Attributes:
+        unknown: what becomes of one whose outcome nobody knows; as of `effect`. None: what its probe says, or a person.
+        probe: `module:function` that takes the tool's arguments and finds out; the function itself, once imported.
+        key: the argument whose value is the act's business key.
+    """
+
+    unknown: Literal["ask", "repeat", "skip"] | None = None
+    probe: Any = None
+    key: str | None = None
     timeout_s: float | None = None
     on_fork: Literal["recorded", "live", "ask"] = "recorded"
+
+    def __post_init__(self) -> None:
+        if self.probe is not None and self.unknown is not None:
+            raise ConfigError(f"[effects.tools] a probe finds out, so unknown = {self.unknown!r} has no say.")
 
 
 @dataclass(frozen=True)

@@ -289,8 +289,22 @@ def marked_by_settings(tool: BaseTool, rules: Mapping[str, EffectRule]) -> BaseT
     rule = rules.get(tool.name)
     if rule is None or any(hasattr(getattr(tool, name, None), MARKED) for name in _bodies(tool)):
         return tool
-    marking = Marking(tool.name, unknown=rule.unknown, timeout_s=rule.timeout_s, on_fork=rule.on_fork)
+    policy = rule.unknown or ("probe" if rule.probe else "ask")
+    key = _argument(rule.key) if rule.key else None
+    marking = Marking(
+        tool.name, key=key, probe=rule.probe, unknown=policy, timeout_s=rule.timeout_s, on_fork=rule.on_fork
+    )
     return _marked_tool(tool, marking)
+
+
+def _argument(name: str) -> Callable[..., str]:
+    """A business key: the value of this argument."""
+
+    def key(*args: Any, **kwargs: Any) -> str:
+        value = kwargs.get(name)
+        return "" if value is None else str(value)
+
+    return key
 
 
 def settle_effect(
@@ -341,6 +355,8 @@ def _marked(act: Callable[..., Any], marking: Marking) -> Callable[..., Any]:
 def _marked_tool(tool: BaseTool, marking: Marking) -> BaseTool:
     """A copy of the tool whose own body is the act, so that it is one wherever the tool is called."""
     copy = tool.model_copy()
+    if tool.response_format == "content_and_artifact" and marking.skipped == SKIPPED:
+        marking = replace(marking, skipped=(SKIPPED, None))
     for name in _bodies(tool):
         own = replace(marking, in_thread=name == "_arun" and type(tool)._arun is BaseTool._arun)
         # Past pydantic: a class that keeps its body in a method has no field to set.

@@ -25,6 +25,7 @@ from langgraph.errors import GraphInterrupt
 from langgraph.types import Interrupt as Asked
 from langgraph.types import interrupt
 
+from ninelives import _langgraph
 from ninelives.effects import Terms, current_journal
 from ninelives.errors import InvalidDecisionError, NoCheckpointFoundError, UnknownTypeError
 from ninelives.model import Action, AtDeadline, DecisionType, Interrupt, NewQuestion, NewRun, Run, RunSpec, Scope
@@ -99,6 +100,7 @@ def ask(
 
 
 OUTCOMES = ("reject", "approve", "respond", "escalate", "fail")
+DECISIONS = ("approve", "edit", "reject", "respond")
 
 # -- what is asked -------------------------------------------------------------------------------------------------
 
@@ -113,27 +115,48 @@ def understood(asked: Asked, tool_calls: Sequence[Mapping[str, Any]] = ()) -> Ne
     value, schema = asked.value, asked.response_schema if isinstance(asked.response_schema, dict) else None
     if _is_batch(value):
         return NewQuestion(asked.id, value, "batch", tuple(_actions(value, tool_calls)))
-    if isinstance(value, dict) and value.get("type") == "tool_approval" and isinstance(value.get("args"), dict):
-        allowed = tuple(_allowed_by(schema)) or ("approve", "edit", "reject", "respond")
+    if _is_call(value):
+        allowed = tuple(_allowed_by(schema)) or DECISIONS
         about = str(value.get("description") or "")
-        action = Action(str(value["tool_call_id"]), str(value["name"]), value["args"], allowed, about)
+        action = Action(value["tool_call_id"], value["name"], value["args"], allowed, about)
         return NewQuestion(asked.id, value, "call", (action,), schema)
     return NewQuestion(asked.id, value, schema=schema)
 
 
 def _is_batch(value: Any) -> bool:
-    return (
-        isinstance(value, dict)
-        and isinstance(value.get("action_requests"), list)
-        and bool(value["action_requests"])
-        and all(isinstance(each, dict) and isinstance(each.get("args"), dict) for each in value["action_requests"])
-        and isinstance(value.get("review_configs"), list)
-    )
+    """What only looks like a review, and names no decision that could be made, is a question like any other."""
+    if not isinstance(value, dict):
+        return False
+    requests, configs = value.get("action_requests"), value.get("review_configs")
+    if not (isinstance(requests, list) and requests and isinstance(configs, list)):
+        return False
+    if not all(isinstance(config, dict) for config in configs) or not all(map(_is_action, requests)):
+        return False
+    allowed = _allowed(configs)
+    return all(allowed.get(request["name"]) for request in requests)
+
+
+def _is_call(value: Any) -> bool:
+    return _is_action(value) and value.get("type") == "tool_approval" and isinstance(value.get("tool_call_id"), str)
+
+
+def _is_action(value: Any) -> bool:
+    return isinstance(value, dict) and isinstance(value.get("name"), str) and isinstance(value.get("args"), dict)
+
+
+def _allowed(configs: Iterable[Mapping[str, Any]]) -> dict[Any, tuple[str, ...]]:
+    """Decisions by tool, as a review allows them."""
+    found = {}
+    for config in configs:
+        said = config.get("allowed_decisions")
+        kinds = said if isinstance(said, list | tuple) else ()
+        found[str(config.get("action_name"))] = tuple(kind for kind in kinds if kind in DECISIONS)
+    return found
 
 
 def _actions(value: Mapping[str, Any], tool_calls: Sequence[Mapping[str, Any]]) -> Iterable[Action]:
     """The gated calls are some of the turn's, in order; each is the next one of its name and arguments."""
-    allowed = {config.get("action_name"): config.get("allowed_decisions") or () for config in value["review_configs"]}
+    allowed = _allowed(value["review_configs"])
     left = [*tool_calls]
     for request in value["action_requests"]:
         wanted = (request["name"], request["args"])
@@ -143,7 +166,7 @@ def _actions(value: Mapping[str, Any], tool_calls: Sequence[Mapping[str, Any]]) 
             call_id = left[place].get("id")
             left = left[place + 1 :]
         about = str(request.get("description") or "")
-        yield Action(call_id, request["name"], request["args"], tuple(allowed.get(request["name"], ())), about)
+        yield Action(call_id, request["name"], request["args"], allowed[request["name"]], about)
 
 
 def _allowed_by(schema: Mapping[str, Any] | None) -> Iterable[str]:
@@ -153,7 +176,7 @@ def _allowed_by(schema: Mapping[str, Any] | None) -> Iterable[str]:
     branches = [*schema.get("oneOf", ()), *schema.get("anyOf", ()), schema]
     for branch in branches:
         found = _resolved(schema, branch).get("properties", {}).get("type", {})
-        for kind in ("approve", "edit", "reject", "respond"):
+        for kind in DECISIONS:
             if found.get("const") == kind or found.get("enum") == [kind]:
                 yield kind
 
@@ -166,13 +189,40 @@ def _resolved(schema: Mapping[str, Any], branch: Mapping[str, Any]) -> Mapping[s
 
 def tools_of(description: Mapping[str, Any] | None) -> dict[str, Any]:
     """The tools of a graph and of all graphs inside it, by the description that is kept of it (`find_graph`)."""
-    tools: dict[str, Any] = {}
-    waiting = [description or {}]
-    for graph in waiting:
-        for node in graph.get("nodes", {}).values():
-            tools |= node.get("tools", {})
-        waiting += graph.get("subgraphs", {}).values()
-    return tools
+    return GraphTools(description or {})
+
+
+class GraphTools(dict[str, Any]):
+    """
+    The tools of a graph and of all graphs inside it; under `anyOf` where several have a tool of one name.
+
+    Args:
+        description: see `_langgraph.describe_graph`.
+    """
+
+    def __init__(self, *descriptions: Mapping[str, Any]) -> None:
+        found: dict[str, list[Any]] = {}
+        waiting = [*descriptions]
+        for graph in waiting:
+            for name, schema in _own_tools(graph):
+                if schema not in (known := found.setdefault(name, [])):
+                    known.append(schema)
+            waiting += graph.get("subgraphs", {}).values()
+        super().__init__({name: each[0] if len(each) == 1 else {"anyOf": each} for name, each in found.items()})
+        self._descriptions = descriptions
+
+    def at(self, ns: str) -> GraphTools:
+        """Of the graphs that may be the one in this namespace, so that a tool is not taken for its namesake."""
+        here = self._descriptions
+        for node in _langgraph.place_of(ns)[0]:
+            inside = [each for graph in here for each in graph.get("subgraphs", {}).items()]
+            here = tuple(graph for name, graph in inside if node in (name, name.rpartition("/")[0]))
+        return GraphTools(*({**graph, "subgraphs": {}} for graph in here)) if here else self
+
+
+def _own_tools(graph: Mapping[str, Any]) -> Iterable[tuple[str, Any]]:
+    for node in graph.get("nodes", {}).values():
+        yield from node.get("tools", {}).items()
 
 
 # -- what is decided -----------------------------------------------------------------------------------------------
@@ -194,6 +244,8 @@ def resolved(question: Interrupt, decision: Any, tools: Tools, pending: Sequence
     def refuse(why: str) -> InvalidDecisionError:
         return InvalidDecisionError(f"interrupt {question.interrupt_id!r}: {why}", pending or [question.interrupt_id])
 
+    if isinstance(tools, GraphTools):
+        tools = tools.at(question.ns)
     try:
         if question.kind == "batch":
             return {"decisions": _batch(question.actions, decision, tools)}
@@ -244,7 +296,7 @@ def _one(action: Action, decision: Any, tools: Tools) -> dict[str, Any]:
         name = choice.name or action.name
         if name != action.name:
             raise _Unfit(f"an edit cannot make {name!r} of a call of {action.name!r}")
-        _must_fit_tool(name, choice.value, tools)
+        _must_fit_tool(action, choice.value, tools)
         return {"type": "edit", "edited_action": {"name": name, "args": choice.value}}
     if not isinstance(choice.value, str):
         raise _Unfit(f"the message of {choice.type!r} must be a text, not {type(choice.value).__name__}")
@@ -256,7 +308,7 @@ def _one(action: Action, decision: Any, tools: Tools) -> dict[str, Any]:
 def _choice(action: Action, decision: Any) -> Choice:
     """LangChain's own form of a decision."""
     kind = decision.get("type") if isinstance(decision, Mapping) else None
-    if kind not in ("approve", "edit", "reject", "respond"):
+    if kind not in DECISIONS:
         raise _Unfit(f"{decision!r} is no decision about {action.name!r}: approve, edit, reject or respond")
     if kind == "edit":
         edited = decision.get("edited_action")
@@ -266,8 +318,28 @@ def _choice(action: Action, decision: Any) -> Choice:
     return Choice(kind, decision.get("message", ""))
 
 
-def _must_fit_tool(name: str, args: Mapping[str, Any], tools: Tools) -> None:
-    schema = tools.get(name)
+def _must_fit_tool(action: Action, args: Mapping[str, Any], tools: Tools) -> None:
+    """Of several tools of that name it is one that takes the call as it was made, as far as can be told."""
+    schema = tools.get(action.name)
+    several = schema.get("anyOf", [schema]) if isinstance(schema, Mapping) else [schema]
+    several = [one for one in several if _unfit(action.name, action.args, one) is None] or several
+    unfit = [_unfit(action.name, args, one) for one in several]
+    if all(unfit) and unfit[0]:
+        raise unfit[0]
+
+
+def _unfit(name: str, args: Mapping[str, Any], schema: Any) -> _Unfit | None:
+    try:
+        _must_fit_one(name, args, schema)
+    except _Unfit as unfit:
+        return unfit
+    return None
+
+
+def _must_fit_one(name: str, args: Mapping[str, Any], schema: Any) -> None:
+    """`schema`: where it cannot be told as JSON, only the arguments' names."""
+    if isinstance(schema, list):
+        schema = {"properties": {known: {} for known in schema}}
     if not isinstance(schema, Mapping):
         return
     known = schema.get("properties", {})
@@ -333,6 +405,7 @@ def decide(
     """
     scope = Scope(owner)
     questions = store.perform(store.list_interrupts(scope, thread_id))
+    pending = [each.interrupt_id for each in questions]
     question = next((each for each in questions if each.interrupt_id == interrupt_id), None)
     asking = store.perform(store.find_newest_run(scope, thread_id))
     if asking is None:
@@ -340,13 +413,13 @@ def decide(
     value = None
     if question is not None:
         tools = tools_on(store, scope, thread_id)
-        value = resolved(question, decision, tools, [each.interrupt_id for each in questions])
+        value = resolved(question, decision, tools, pending)
     new = NewRun(
         run_id=str(uuid4()),
         thread_id=thread_id,
         graph=asking.graph,
         spec=going_on(asking.spec),
-        request=store.request_digest({"graph": asking.graph, "answer": [interrupt_id, value]}),
+        request=store.request_digest({"graph": asking.graph, "answer": [interrupt_id, _plain(decision)]}),
         key=key,
     )
     seen = {} if shown is None else {interrupt_id: shown}
@@ -354,6 +427,15 @@ def decide(
         scope, thread_id, {interrupt_id: value}, new, None, actor=actor, channel=channel, shown=seen, note=note
     )
     return store.perform(act).run
+
+
+def _plain(decision: Any) -> Any:
+    """A decision as what every store can keep."""
+    if isinstance(decision, Choice):
+        return {"choice": decision.type, "value": decision.value, "name": decision.name}
+    if isinstance(decision, Mapping):
+        return {key: _plain(value) for key, value in decision.items()}
+    return decision
 
 
 def tools_on(store: Store, scope: Scope, thread_id: str) -> Tools:

@@ -139,6 +139,7 @@ class Keeper:
             self.store.drop_worker_lock(worker_id)
             raise
         self._trust_from(asked)
+        self._leaves.clear()
         self._stop.set()
         self._stop = threading.Event()
         beat = threading.Thread(

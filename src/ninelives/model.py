@@ -379,9 +379,11 @@ class Unfinished:
             )
         again = f" {', '.join(self.would_run_again)} would run again." if self.would_run_again else ""
         why = f" ({self.run.cause})" if self.run.cause else ""
+        answered = self.run.status is RunStatus.QUEUED and self.run.continues and not self.run.usage.steps
+        state = "cut off" if self.run.cut_off else self.run.status
         return (
             f"thread {self.run.thread_id!r} has an unfinished run {self.run.run_id!r}: "
-            f"{'cut off' if self.run.cut_off else self.run.status}{why}, with {self.usage.steps} step(s) begun,"
+            f"{'answered, but not continued yet' if answered else state}{why}, with {self.usage.steps} step(s) begun,"
             f" {self.usage.model_calls} model call(s) and {self.usage.tokens_in + self.usage.tokens_out} tokens.{again}"
             " Nothing ran. Choose on_unfinished='continue', 'start_over' or 'abandon'."
         )

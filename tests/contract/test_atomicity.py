@@ -61,6 +61,7 @@ ACTS: dict[str, Callable[[Desk, Scene], Act[Any]]] = {
     "settle_effect": lambda d, s: d.store.settle_effect(ONE_USER, "known", EffectState.DONE, 1, by="ann", why="saw it"),
     "finish_run": lambda d, s: d.store.finish_run(s.lease, RunStatus.DONE, usage=Usage(steps=1)),
     "close_run": lambda d, s: d.store.close_run(ONE_USER, "asked", RunStatus.ABANDONED, by="ann"),
+    "ask_again": lambda d, s: d.store.ask_again(ONE_USER, "asking", by="ann"),
     "take_over": lambda d, s: d.store.take_over(ONE_USER, "asked", s.worker),
     "delete_thread": lambda d, s: d.store.delete_thread(ONE_USER, "asking"),
     "copy_thread": lambda d, s: d.store.copy_thread(ONE_USER, "asking", "fresh"),
@@ -74,6 +75,13 @@ def prepared(desk: Desk, name: str) -> Scene:
     if name == "prune_thread":
         desk.put(None, "c1", thread_id="old", values={"n": ["gone"]})
         desk.put(None, "c2", "c1", thread_id="old")
+    if name == "ask_again":
+        answers, new = {"q1": 1, "q2": 2}, desk.new("r2")
+        act = desk.store.answer(ONE_USER, "asking", answers, new, scene.worker, actor="ann", channel="test")
+        answered = desk.do(act).lease
+        assert answered is not None
+        desk.write(answered, "c1", "k", (-1, "__error__", "no"), thread_id="asking")
+        desk.finish(answered, RunStatus.FAILED)
     if name == "settle_effect":
         desk.do(desk.store.bury_worker(scene.worker.worker_id))
     return scene

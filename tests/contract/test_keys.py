@@ -106,7 +106,7 @@ def filled(desk: Desk) -> Lease:
     effect = desk.do(desk.store.open_effect(lease, desk.effect()))
     desk.do(desk.store.finish_effect(lease, effect, EffectState.DONE, {"paid": 5}, why="the bank said so"))
     asked = NewQuestion("q1", "go?", deadline_s=60.0, at_deadline=AtDeadline("reject", "too late"))
-    desk.write(lease, "c1", "asks", (-3, "__interrupt__", "go?"), questions=[asked], kind="task_asked")
+    desk.write(lease, "c4", "asks", (-3, "__interrupt__", "go?"), questions=[asked], kind="task_asked")
     desk.do(desk.store.keep_call(lease, "call-1", "call", {"weather": "fine"}))
     desk.finish(lease, RunStatus.INTERRUPTED, cause="it asks")
     desk.do(desk.store.queue_input(ONE_USER, desk.new("r9")))

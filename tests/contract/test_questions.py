@@ -9,7 +9,18 @@ import pytest
 
 from contract.desk import TTL_S, Desk
 from ninelives.errors import IdempotencyMismatchError, InvalidDecisionError, NoCheckpointFoundError, ThreadBusyError
-from ninelives.model import ONE_USER, Interrupt, InterruptState, Lease, RunStatus, WorkerLease
+from ninelives.model import (
+    ONE_USER,
+    SYSTEM,
+    Action,
+    Interrupt,
+    InterruptState,
+    Lease,
+    NewQuestion,
+    RunStatus,
+    Scope,
+    WorkerLease,
+)
 
 
 def questions(desk: Desk, *, pending_only: bool = True) -> list[Interrupt]:
@@ -224,3 +235,207 @@ def test_an_edit_of_the_state_leaves_questions_open(desk: Desk) -> None:
     desk.finish(edit)
 
     assert [q.interrupt_id for q in desk.do(desk.store.list_interrupts(ONE_USER, "t"))] == ["q1"]
+
+
+# -- decided without a worker -------------------------------------------------------------------------------------
+
+
+def test_an_answer_without_a_worker_is_a_run_that_anybody_may_take(desk: Desk) -> None:
+    """It is queued, in nobody's hands; whoever has the graph claims it, and a second answer makes the next one."""
+    worker, _ = asked(desk, "q1", "q2")
+
+    first = desk.answer(None, {"q1": 1})
+    second = desk.answer(None, {"q2": 2}, "r3", actor="bob")
+
+    assert (first.lease, first.run.status, first.run.continues) == (None, RunStatus.QUEUED, "r1")
+    assert (second.run.status, second.run.continues, second.run.chain) == (RunStatus.QUEUED, "r2", "r1")
+    assert desk.do(desk.store.get_run(ONE_USER, "r2")).status is RunStatus.INTERRUPTED
+    lease = desk.take_over(worker, "r3")
+    assert desk.do(desk.store.holds(lease))
+
+
+def test_an_answer_is_bound_to_what_was_shown(desk: Desk) -> None:
+    """The digest is the question's, and kept with the decision; one of anything else is refused."""
+    worker, _ = asked(desk, "q1", "q2")
+    digests = {question.interrupt_id: question.digest for question in questions(desk)}
+    before = desk.trace()
+    for shown in ({"q1": digests["q2"]}, {"q1": ""}, {"q1": digests["q1"], "q2": digests["q1"]}):
+        with pytest.raises(InvalidDecisionError, match="asks something else now") as refused:
+            desk.answer(worker, dict.fromkeys(shown, 1), shown=shown)
+        assert refused.value.pending == ("q1", "q2")
+    assert desk.trace() == before
+
+    desk.answer(worker, {"q1": 1}, shown={"q1": digests["q1"]}, note="cheap enough")
+
+    (decision,) = desk.do(desk.store.list_decisions(ONE_USER, "t"))
+    assert (decision.digest, decision.note, decision.status) == (digests["q1"], "cheap enough", "accepted")
+    assert len(set(digests.values())) == 2
+
+
+def test_what_the_state_has_moved_on_from_is_not_answered(desk: Desk) -> None:
+    """The question is at an older checkpoint: an answer would let something else run."""
+    worker, _ = asked(desk)
+    edit = desk.start(worker, "e1", driver="edit")
+    desk.put(edit, "c2", "c1")
+    desk.finish(edit)
+    before = desk.trace()
+
+    for by in (worker, None):
+        with pytest.raises(InvalidDecisionError, match="the state has moved on"):
+            desk.answer(by, {"q1": 1})
+
+    assert desk.trace() == before
+
+
+def test_questions_of_all_threads(desk: Desk) -> None:
+    """Those that wait, the oldest first, of one owner or of all."""
+    for n, (owner, thread_id) in enumerate([("", "t"), ("ann", "t"), ("", "u")]):
+        lease = desk.start(desk.worker(f"w{n}"), f"r{n}", thread_id, scope=Scope(owner))
+        desk.put(lease, "c1", thread_id=thread_id, scope=Scope(owner))
+        question = NewQuestion(f"q{n}", n)
+        write = ("__interrupt__", n)
+        desk.write(lease, "c1", "k", write, thread_id=thread_id, scope=Scope(owner), questions=[question])
+        desk.finish(lease, RunStatus.INTERRUPTED)
+        desk.clock.advance(1)
+    desk.answer(desk.worker("w9"), {"q0": 1}, "r9")
+
+    def listed(scope: Scope) -> list[tuple[Any, str, Any]]:
+        return [(q.owner, q.thread_id, q.payload) for q in desk.do(desk.store.list_questions(scope))]
+
+    assert listed(ONE_USER) == [("", "u", 2)]
+    assert listed(Scope("ann")) == [("ann", "t", 1)]
+    assert listed(SYSTEM) == [("ann", "t", 1), ("", "u", 2)]
+
+
+# -- verdicts -------------------------------------------------------------------------------------------------------
+
+CALLS = (
+    Action("call-1", "charge", {"cents": 5}, ("approve", "edit", "reject")),
+    Action("call-2", "charge", {"cents": 6}, ("approve", "edit", "reject")),
+    Action(None, "charge", {"cents": 7}, ("approve", "edit", "reject")),
+)
+
+
+def test_what_was_decided_about_tool_calls(desk: Desk) -> None:
+    """By tool call id: kind, who, and the arguments that may run; a later decision about the same call counts."""
+    lease = desk.start(worker := desk.worker())
+    desk.put(lease, "c1")
+    for name in ("q1", "q2"):
+        question = NewQuestion(name, name, "batch", CALLS)
+        desk.write(lease, "c1", f"k{name}", ("__interrupt__", 1), questions=[question], kind="task_asked")
+    desk.finish(lease, RunStatus.INTERRUPTED)
+    edited = {"type": "edit", "edited_action": {"name": "charge", "args": {"cents": 1}}}
+    first = [{"type": "approve"}, {"type": "reject", "message": "no"}, {"type": "approve"}]
+
+    second = desk.answer(worker, {"q1": {"decisions": first}}).lease
+    verdicts = desk.do(desk.store.list_verdicts(ONE_USER, "t"))
+    assert {key: (one.type, one.args, one.actor) for key, one in verdicts.items()} == {
+        "call-1": ("approve", {"cents": 5}, "ann"),
+        "call-2": ("reject", {"cents": 6}, "ann"),
+    }
+    assert second is not None
+    desk.finish(second, RunStatus.INTERRUPTED)
+    desk.answer(worker, {"q2": {"decisions": [edited, {"type": "approve"}, {"type": "approve"}]}}, "r3", actor="bob")
+
+    verdicts = desk.do(desk.store.list_verdicts(ONE_USER, "t"))
+    assert {key: (one.type, one.args, one.shown, one.actor) for key, one in verdicts.items()} == {
+        "call-1": ("edit", {"cents": 1}, {"cents": 5}, "bob"),
+        "call-2": ("approve", {"cents": 6}, {"cents": 6}, "bob"),
+    }
+    assert desk.do(desk.store.list_verdicts(ONE_USER, "nowhere")) == {}
+
+
+# -- asked again ----------------------------------------------------------------------------------------------------
+
+ERROR = (-1, "__error__", "no")
+RESULT = (0, "n", 1)
+
+
+def failed_on(desk: Desk, *ends: tuple[Any, ...]) -> WorkerLease:
+    """A run that was answered `q1`, `q2` and so on together, and whose tasks have come to these ends."""
+    ids = [f"q{n}" for n, _ in enumerate(ends, 1)]
+    worker, _ = asked(desk, *ids)
+    lease = desk.answer(worker, dict.fromkeys(ids, "bad")).lease
+    assert lease is not None
+    for interrupt_id, end in zip(ids, ends, strict=True):
+        if end:
+            desk.write(lease, "c1", f"task-{interrupt_id}", end)
+    desk.finish(lease, RunStatus.FAILED)
+    return worker
+
+
+def test_a_failed_answer_is_asked_again(desk: Desk) -> None:
+    """The same question under the next number; the run waits; the old answer stays readable, and counts no more."""
+    worker = failed_on(desk, ERROR)
+    desk.clock.advance(1)
+
+    assert desk.do(desk.store.ask_again(ONE_USER, "t", by="bob")) == ["q1"]
+
+    (question,) = questions(desk)
+    assert (question.ask_no, question.payload, question.asked_at) == (2, {"delete": "q1"}, desk.clock.now)
+    run = desk.do(desk.store.find_newest_run(ONE_USER, "t"))
+    assert run is not None
+    assert (run.run_id, run.status, run.cause) == ("r2", RunStatus.INTERRUPTED, "bob asks again")
+    desk.answer(worker, {"q1": "good"}, "r3")
+    told = desk.do(desk.store.list_decisions(ONE_USER, "t", withdrawn=True))
+    assert [(one.ask_no, one.value, one.status) for one in told] == [(1, "bad", "withdrawn"), (2, "good", "accepted")]
+    assert [one.value for one in desk.do(desk.store.list_decisions(ONE_USER, "t"))] == ["good"]
+
+
+@pytest.mark.parametrize(
+    ("ends", "again"),
+    [
+        ((ERROR, RESULT), ["q1"]),
+        ((ERROR, ()), ["q1"]),
+        ((ERROR, ERROR), ["q1", "q2"]),
+        ((RESULT, ()), ["q2"]),
+        (((), ()), ["q1", "q2"]),
+    ],
+    ids=["one failed", "one was stopped", "both failed", "one is not recorded", "none is recorded"],
+)
+def test_only_what_was_not_used_is_asked_again(desk: Desk, ends: Any, again: list[str]) -> None:
+    """The answers of the tasks that failed; where no failure is recorded, of those that have not ended."""
+    failed_on(desk, *ends)
+
+    assert desk.do(desk.store.ask_again(ONE_USER, "t", by="bob")) == again
+
+    assert [question.interrupt_id for question in questions(desk)] == again
+
+
+@pytest.mark.parametrize("how", ["all used", "moved on", "waits", "asked again already", "done", "never asked"])
+def test_where_nothing_failed_on_an_answer_nothing_is_asked_again(desk: Desk, how: str) -> None:
+    """And nothing changes."""
+    if how == "all used":
+        failed_on(desk, RESULT)
+    elif how == "moved on":
+        worker = failed_on(desk, ERROR)
+        edit = desk.start(worker, "e1", driver="edit")
+        desk.put(edit, "c2", "c1")
+        desk.finish(edit)
+    elif how == "waits":
+        asked(desk)
+    elif how == "asked again already":
+        failed_on(desk, ERROR)
+        desk.do(desk.store.ask_again(ONE_USER, "t", by="bob"))
+    elif how == "done":
+        desk.finish(desk.start(desk.worker()))
+    else:
+        desk.finish(desk.start(desk.worker()), RunStatus.FAILED)
+    before, pending = desk.trace(), tuple(question.interrupt_id for question in questions(desk))
+
+    with pytest.raises(InvalidDecisionError, match="nothing to ask again") as refused:
+        desk.do(desk.store.ask_again(ONE_USER, "t", by="bob"))
+
+    assert refused.value.pending == pending
+    assert desk.trace() == before
+
+
+def test_what_is_being_advanced_is_not_asked_again(desk: Desk) -> None:
+    """Somebody continues with the very answer: that comes first."""
+    worker = failed_on(desk, ERROR)
+    desk.take_over(worker, "r2")
+
+    with pytest.raises(ThreadBusyError):
+        desk.do(desk.store.ask_again(ONE_USER, "t", by="bob"))
+    with pytest.raises(NoCheckpointFoundError):
+        desk.do(desk.store.ask_again(ONE_USER, "nowhere", by="bob"))

@@ -9,8 +9,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from ninelives.chaos.faults import Faults
 from ninelives.chaos.subjects import THREAD, Ninelives, ProtectedSession, Request
-from ninelives.chaos.workload import Workload, World
+from ninelives.chaos.workload import Outside, Workload, World
 from ninelives.config import LeaseSettings, Settings
 from ninelives.lease import Keeper
 from ninelives.stores.sqlite.statements import STATEMENTS
@@ -90,3 +91,22 @@ class StartsOver(Ninelives):
 
 UNFENCED = Unfenced("without a fence", settings=leases(0.5, 0.1), busy_timeout_s=0.2)
 STARTS_OVER = StartsOver("from scratch each time")
+
+
+class Unasked(World):
+    """Where a process has died before, nobody is asked any more."""
+
+    def ask(self, question: str) -> Any:
+        return super().ask(question) if self.faults.recorder.life == 1 else f"yes to {question}"
+
+
+@dataclass(frozen=True, slots=True)
+class Eager(Ninelives):
+    """Acts without leave after a kill."""
+
+    def world_of(self, faults: Faults, outside: Outside) -> World:
+        world = Ninelives.world_of(self, faults, outside)
+        return Unasked(world.faults, world.outside, world.declare, world.key)
+
+
+EAGER = Eager("nobody is asked after a kill")

@@ -6,11 +6,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from langchain.agents import create_agent
+from langchain.agents.middleware import HumanInTheLoopMiddleware
+from langchain_core.messages import AIMessage, HumanMessage
+from langchain_core.tools import StructuredTool
 from langgraph.types import Command, interrupt
 
-from agents import Home, Log, Outside, asks, chain, fan, home_in, step
+from agents import SAFE_S, Home, Log, Outside, asks, chain, fan, home_in, step
 from lives import Gate, begin, die, die_at, live, live_and_die
-from ninelives import InvalidDecisionError, ThreadBusyError
+from models import Replies
+from ninelives import InvalidDecisionError, ThreadBusyError, approve, interrupts, open_store, reject
+from ninelives.model import ONE_USER
 
 pytestmark = pytest.mark.crash
 
@@ -221,3 +227,188 @@ def life_that_answers_and_updates(folder: str, point: list[Any]) -> Any:
         agent = build(home)
         die_at(home.store, *point)
         return agent.invoke(Command(resume="yes", update=asks("u")), thread="t")
+
+
+# -- decided from another terminal -------------------------------------------------------------------------------
+
+
+def gated(home: Home, dying: bool = False) -> Any:
+    """An agent that asks before it wipes a file; each wipe is told outside. Killed in the middle of it, if it is to."""
+
+    def wipe(path: str) -> str:
+        """Wipe a file."""
+        home.outside.happens(f"wiped {path}")
+        if dying:
+            die()
+        return "wiped"
+
+    wanted = {"name": "wipe", "args": {"path": "a"}, "id": "call-1", "type": "tool_call"}
+    model = Replies(replies=[AIMessage("", tool_calls=[wanted]), AIMessage("done")])
+    gate = HumanInTheLoopMiddleware(interrupt_on={"wipe": True})
+    tools = [StructuredTool.from_function(wipe)]
+    return home.protect(create_agent(model, tools, middleware=[gate]))
+
+
+def life_that_wants_to_wipe(folder: str) -> str:
+    with home_in(folder) as home:
+        gated(home).invoke({"messages": [HumanMessage("go")]}, thread="t")
+        return home.questions()[0].interrupt_id
+
+
+def life_that_decides(
+    folder: str, decision: str, actor: str, point: list[Any] | None = None, gates: list[str] | None = None
+) -> Any:
+    """In a process that has no graph; gives the run that goes on, or who was first."""
+    store = open_store(f"sqlite:///{folder}/agents.db")
+    (question,) = store.perform(store.list_interrupts(ONE_USER, "t", pending_only=False))
+    if point:
+        die_at(store, *point)
+    if gates:
+        Gate(folder, gates[0]).open()
+        Gate(folder, gates[1]).wait()
+    choice = {"call-1": {"approve": approve(), "reject": reject("no")}[decision]}
+    try:
+        made = interrupts.decide(store, "t", question.interrupt_id, choice, actor=actor, channel="terminal", key=actor)
+        return made.run_id
+    except InvalidDecisionError as refused:
+        return refused.first and refused.first[0]
+    finally:
+        store.close()
+
+
+def life_that_waits_for_the_answer(folder: str, gate: str) -> Any:
+    with home_in(folder) as home:
+        agent = gated(home)
+        Gate(folder, gate).open()
+        return agent.wait_for_answers("t", timeout_s=SAFE_S)["messages"][-1].content
+
+
+def test_a_process_that_waits_goes_on_with_what_another_decides(tmp_path: Path) -> None:
+    """One process has the graph and waits, another has a decision and no graph: the act happens once, in the first."""
+    live(life_that_wants_to_wipe, tmp_path)
+    gate = Gate(tmp_path, "waits")
+    waiting = begin(life_that_waits_for_the_answer, tmp_path, "waits")
+    gate.wait()
+
+    live(life_that_decides, tmp_path, "approve", "ann")
+
+    assert waiting.end().value == "done"
+    with home_in(tmp_path) as home:
+        assert home.outside.seen == ["wiped a"]
+        assert home.statuses() == ["interrupted", "done"]
+        assert [(one.actor, one.channel) for one in home.decisions()] == [("ann", "terminal")]
+
+
+DECIDE_POINTS = [
+    *[(statement, where) for statement in ("add_run", "add_decision", "commit") for where in ("before", "after")]
+]
+
+
+@pytest.mark.parametrize("point", DECIDE_POINTS, ids=lambda p: f"{p[1]} {p[0]}")
+def test_a_decision_is_accepted_whole_or_not_at_all(tmp_path: Path, point: Any) -> None:
+    """
+    Killed anywhere while it is recorded, then delivered once more: it counts once, the act happens once, and the other
+    decision, which comes late, is told who was first.
+    """
+    live(life_that_wants_to_wipe, tmp_path)
+    live_and_die(life_that_decides, tmp_path, "approve", "ann", ["answer", *point])
+
+    with home_in(tmp_path) as home:
+        accepted = len(home.decisions())
+        assert accepted == len(home.runs()) - 1 == (point == ("commit", "after"))
+        if not accepted:
+            assert [q.state for q in home.questions()] == ["pending"]
+    again = live(life_that_decides, tmp_path, "approve", "ann")
+    late = live(life_that_decides, tmp_path, "reject", "bob")
+
+    with home_in(tmp_path) as home:
+        assert late == "ann"
+        assert home.runs()[-1].run_id == again
+        gated(home).continue_run("t")
+        assert home.outside.seen == ["wiped a"]
+        assert [one.actor for one in home.decisions()] == ["ann"]
+
+
+def test_approve_and_reject_from_two_terminals_at_once(tmp_path: Path) -> None:
+    """One wins, the other is told who; what is done is what the winner said."""
+    live(life_that_wants_to_wipe, tmp_path)
+    here = [Gate(tmp_path, f"here {actor}") for actor in ("ann", "bob")]
+    gates = [Gate(tmp_path, f"go {actor}") for actor in ("ann", "bob")]
+    lives = [
+        begin(life_that_decides, tmp_path, decision, actor, None, [f"here {actor}", f"go {actor}"])
+        for decision, actor in (("approve", "ann"), ("reject", "bob"))
+    ]
+    for gate in here:
+        gate.wait()
+    for gate in gates:
+        gate.open()
+
+    told = [life.end().value for life in lives]
+
+    with home_in(tmp_path) as home:
+        (decision,) = home.decisions()
+        out = gated(home).continue_run("t")
+        assert sorted(told) == sorted([home.runs()[1].run_id, decision.actor])
+        assert home.outside.seen == (["wiped a"] if decision.actor == "ann" else [])
+        assert out["messages"][-1].content == "done"
+
+
+def life_that_goes_on(folder: str) -> Any:
+    with home_in(folder) as home:
+        return gated(home, dying=True).continue_run("t")
+
+
+def test_what_was_approved_is_what_is_done_after_a_kill(tmp_path: Path) -> None:
+    """Killed in the approved act, and the decision delivered again, by hand and by machine: nothing beyond is done."""
+    asked = live(life_that_wants_to_wipe, tmp_path)
+    live(life_that_decides, tmp_path, "approve", "ann")
+    live_and_die(life_that_goes_on, tmp_path)
+
+    assert live(life_that_decides, tmp_path, "approve", "bob") == "ann"
+    with home_in(tmp_path) as home:
+        agent = gated(home)
+        with pytest.raises(InvalidDecisionError, match=r"answered by ann \(terminal\)"):
+            agent.decide("t", {"call-1": approve()}, interrupt_id=asked)
+        agent.continue_run("t")
+        assert home.outside.seen == ["wiped a", "wiped a"]  # the tool is no effect: it is repeated, as was approved
+        assert len(home.questions(pending_only=False)) == len(home.decisions()) == 1
+
+
+# -- asked again ---------------------------------------------------------------------------------------------------
+
+
+def picky(state: Log) -> Any:
+    return {"log": [str(int(interrupt("how many?")))]}
+
+
+def life_that_fails_on_its_answer(folder: str) -> str:
+    with home_in(folder) as home:
+        agent = home.protect(chain(picky))
+        (asked,) = agent.invoke(asks(), thread="t")["__interrupt__"]
+        with pytest.raises(ValueError, match="'many'"):
+            agent.decide("t", "many", actor="ann")
+        return str(asked.id)
+
+
+def life_that_asks_again(folder: str, point: list[Any]) -> Any:
+    with home_in(folder) as home:
+        die_at(home.store, *point)
+        return home.protect(chain(picky)).ask_again("t", by="bob")
+
+
+@pytest.mark.parametrize("where", ["before", "after"])
+@pytest.mark.parametrize("statement", ["withdraw_decision", "ask_anew", "end_run", "commit"])
+def test_an_answer_is_taken_back_whole_or_not_at_all(tmp_path: Path, statement: str, where: str) -> None:
+    """Killed anywhere in it: the run has failed on its answer, or waits for another; never something between."""
+    live(life_that_fails_on_its_answer, tmp_path)
+    live_and_die(life_that_asks_again, tmp_path, ["ask_again", statement, where])
+
+    with home_in(tmp_path) as home:
+        agent = home.protect(chain(picky))
+        if (statement, where) == ("commit", "after"):
+            assert home.statuses() == ["interrupted", "interrupted"]
+        else:
+            assert home.statuses() == ["interrupted", "failed"]
+            agent.ask_again("t", by="bob")
+        assert [q.ask_no for q in home.questions()] == [2]
+        assert agent.decide("t", "3")["log"] == ["3"]

@@ -55,7 +55,9 @@ def passed(life: int, *, of: str) -> Told:
 
 ACCEPTED: Told = (1, "point", {"point": "answer#1.commit.after"})
 STOPPED: list[Told] = [(1, "stopped", {"point": "p"}), found(2), (1, "continued", {"point": "p"})]
-UNDISTURBED = history(enter(1, "a", "01"), leave(1, "a", "01"), arrived(1, "pay"), outcome(1))
+UNDISTURBED = history(
+    enter(1, "a", "01"), answering(1, "yes"), ACCEPTED, leave(1, "a", "01"), arrived(1, "pay"), outcome(1)
+)
 
 BAD: list[tuple[Checker, History]] = [
     (checkers.same_end, history(outcome(1, "another end"))),
@@ -112,6 +114,7 @@ BAD: list[tuple[Checker, History]] = [
         checkers.answers_kept,
         history(answering(1, "yes"), ACCEPTED, found(2, decisions=[["q", "yes"]]), answering(2, "yes")),
     ),
+    (checkers.approved_first, history(answering(1, "yes"), arrived(1, "pay"), ACCEPTED)),
     (checkers.one_ran, history(enter(1, "a", "01"), enter(2, "a", "01"))),
     (checkers.one_ran, history(enter(1, "a", "01"), (2, "raised", {"error": "KeyError", "text": "'x'"}))),
 ]
@@ -137,7 +140,8 @@ def test_every_checker_is_shown_a_bad_history() -> None:
 def test_a_unit_in_flight_may_run_again() -> None:
     """What had returned and was not recorded runs again, is counted, and breaks no promise."""
     first = (enter(1, "a", "01"), leave(1, "a", "01"))
-    lost = history(*first, found(2), enter(2, "a", "01"), arrived(2, "pay"), outcome(2))
+    agreed = (answering(2, "yes"), (2, *ACCEPTED[1:]))
+    lost = history(*first, found(2), enter(2, "a", "01"), *agreed, arrived(2, "pay"), outcome(2))
 
     assert [breach for check in checkers.KILLED for breach in check(lost, UNDISTURBED)] == []
     assert count(lost, UNDISTURBED) == Counts(returned_again=1, in_flight=1, ran_again=1)

@@ -65,3 +65,10 @@ def test_starting_over_is_found_out(chaos: Chaos) -> None:
 
     assert found.breaches["recorded_once"] > 0
     assert found.breaches["never_back"] > 0
+
+
+def test_acting_without_leave_is_found_out(chaos: Chaos) -> None:
+    """Killed before anybody has answered, the next process of this subject does what it was to ask for."""
+    found = chaos("BARE_ASKING", "--share", "0", "--sample", "40", "--no-keep", subject="crash.subjects:EAGER")
+
+    assert found.breaches["approved_first"] > 0

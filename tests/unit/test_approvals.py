@@ -211,9 +211,7 @@ def test_a_call_that_the_graph_has_reviewed_is_not_asked_about_again(home: Home,
 
 def test_a_review_of_an_earlier_call_is_no_leave_for_a_later_one(home: Home) -> None:
     """Fakes and some providers give the same call id again: what was approved before does not count for it."""
-    graph = agent_of(
-        home, calls(("charge", 5)), AIMessage("ready"), calls(("charge", 5)), interrupt_on={"mail": True}
-    )
+    graph = agent_of(home, calls(("charge", 5)), AIMessage("ready"), calls(("charge", 5)), interrupt_on={"mail": True})
     agent = home.protect(graph, settings=settings({"charge": "ask"}))
     agent.invoke(PAY, thread="t")
     agent.invoke(Command(resume=approve()), thread="t")
@@ -340,9 +338,7 @@ def test_a_rule_decides_and_the_run_goes_on(home: Home, asker: str, way: str) ->
 @pytest.mark.parametrize("rule", ["small", "fails", "unfit"])
 def test_where_a_rule_says_nothing_a_person_is_asked(home: Home, rule: str) -> None:
     """Also where it fails, or decides what does not fit."""
-    agent = home.protect(
-        agent_of(home, calls(("charge", 50))), settings=settings({"charge": {"auto": RULES + rule}})
-    )
+    agent = home.protect(agent_of(home, calls(("charge", 50))), settings=settings({"charge": {"auto": RULES + rule}}))
 
     out = agent.invoke(PAY, thread="t")
 
@@ -367,9 +363,7 @@ def test_a_question_about_several_calls_goes_to_a_person_unless_rules_decide_all
 
 def test_a_rule_may_edit(home: Home) -> None:
     """What it made of the call runs, and the model is told."""
-    agent = home.protect(
-        bare(home, calls(("charge", 50))), settings=settings({"charge": {"auto": RULES + "halves"}})
-    )
+    agent = home.protect(bare(home, calls(("charge", 50))), settings=settings({"charge": {"auto": RULES + "halves"}}))
 
     out = agent.invoke(PAY, thread="t")
 
@@ -452,9 +446,7 @@ def test_other_questions_still_wait_for_a_person(home: Home) -> None:
 def test_a_rule_goes_before_auto_approve_and_an_argument_before_the_settings(home: Home) -> None:
     """What a rule rejects is not approved by the way; and what the call site says counts."""
     graph = agent_of(home, calls(("charge", 500)))
-    agent = home.protect(
-        graph, settings=settings({"charge": {"auto": RULES + "small"}}, auto_approve=True), name="one"
-    )
+    agent = home.protect(graph, settings=settings({"charge": {"auto": RULES + "small"}}, auto_approve=True), name="one")
     agent.invoke(PAY, thread="t")
     strict = home.protect(
         agent_of(home, calls(("charge", 5))),

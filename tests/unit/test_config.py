@@ -12,6 +12,7 @@ import pytest
 from ninelives.config import (
     KEYS,
     KEYS_VARIABLE,
+    EffectRule,
     GraphStateSettings,
     LeaseSettings,
     Price,
@@ -73,6 +74,18 @@ to = ["ann", "the office"]
 remind_s = 3600
 on_input = "queue"
 
+[effects]
+model = "recorded"
+
+[effects.tools.charge]
+unknown = "repeat"
+timeout_s = 30
+
+[effects.tools.mail]
+probe = "shop.mail:was_sent"
+key = "message_id"
+on_fork = "ask"
+
 [prices."big-model"]
 input = 3
 output = 15.5
@@ -124,6 +137,11 @@ def test_every_key_is_read_from_the_file(here: Path) -> None:
     assert settings.config.store == ("user_id",)
     assert settings.config.supply == {"api_key": "shop.secrets:api_key"}
     assert settings.encryption.required is True
+    assert settings.effects.model == "recorded"
+    assert settings.effects.tools == {
+        "charge": EffectRule(unknown="repeat", timeout_s=30.0),
+        "mail": EffectRule(probe="shop.mail:was_sent", key="message_id", on_fork="ask"),
+    }
     assert settings.prices == {"big-model": Price(3.0, 15.5)}
     assert settings.path == here / "ninelives.toml"
 
@@ -146,6 +164,8 @@ def test_every_variable_wins_over_the_file(here: Path) -> None:
         "NINELIVES_CONFIG_STORE": '["language"]',
         "NINELIVES_CONFIG_SUPPLY": '{ token = "shop.secrets:token" }',
         "NINELIVES_ENCRYPTION_REQUIRED": "false",
+        "NINELIVES_EFFECTS_MODEL": "paid",
+        "NINELIVES_EFFECTS_TOOLS": '{ mail = { unknown = "skip" } }',
         "NINELIVES_PRICES": '{ "small-model" = { input = 0, output = 1 } }',
     }
 
@@ -162,6 +182,7 @@ def test_every_variable_wins_over_the_file(here: Path) -> None:
     assert settings.config.store == ("language",)
     assert settings.config.supply == {"token": "shop.secrets:token"}
     assert settings.encryption.required is False
+    assert (settings.effects.model, settings.effects.tools) == ("paid", {"mail": EffectRule(unknown="skip")})
     assert settings.prices == {"small-model": Price(0.0, 1.0)}
 
 

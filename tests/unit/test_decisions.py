@@ -5,6 +5,7 @@ Decisions: checked before they are recorded, made anywhere, used once, and taken
 from __future__ import annotations
 
 import threading
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -12,12 +13,25 @@ from langchain_core.messages import AIMessage, HumanMessage
 from langchain_core.tools import StructuredTool
 from langgraph.graph import END, START, StateGraph
 from langgraph.types import Command, interrupt
-from pydantic import BaseModel
+from pydantic import BaseModel, create_model
 
-from agents import Home, Log, asks, chain, config
+from agents import SAFE_S, Home, Log, asks, chain, config, fan, step
 from models import Replies
-from ninelives import InvalidDecisionError, approve, ask, edit, interrupts, reject, respond
-from ninelives.model import ONE_USER, InterruptState, RunStatus
+from ninelives import (
+    ConfigError,
+    GraphChangedError,
+    IdempotencyMismatchError,
+    InvalidDecisionError,
+    UnfinishedRunError,
+    approve,
+    ask,
+    edit,
+    interrupts,
+    open_store,
+    reject,
+    respond,
+)
+from ninelives.model import ONE_USER, InterruptState, RunStatus, Unreadable
 
 
 def question(text: str, **options: Any) -> Any:
@@ -388,3 +402,375 @@ def test_an_edited_state_takes_no_late_answer(home: Home) -> None:
 
     with pytest.raises(InvalidDecisionError, match="is not pending"):
         agent.decide("t", "yes", interrupt_id=asked)
+    with pytest.raises(InvalidDecisionError, match="the state has moved on"):
+        interrupts.decide(home.store, "t", asked, "yes", actor="ann")
+
+    assert home.statuses() == ["interrupted", "done"]
+
+
+# -- told apart ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("wrong", ["yes", "0" * 32, ""])
+def test_a_question_is_named_by_its_id_alone(home: Home, wrong: str) -> None:
+    """A name that is none is refused, however it looks: it is not taken for a part of the answer."""
+    agent, asked = waiting(home)
+
+    with pytest.raises(InvalidDecisionError, match="not known here") as refused:
+        agent.decide("t", "yes", interrupt_id=wrong)
+
+    assert refused.value.pending == (asked,)
+    assert home.decisions() == []
+
+
+def test_tool_call_ids_may_look_like_interrupt_ids(home: Home) -> None:
+    """Some providers make them of 32 hexadecimal digits."""
+    ids = ["0123456789abcdef" * 2, "fedcba9876543210" * 2]
+    removed: list[str] = []
+    agent = remover(home, removed, [call(ids[0], "a"), call(ids[1], "b")])
+    agent.invoke({"messages": [HumanMessage("go")]}, thread="t")
+
+    agent.decide("t", {ids[1]: approve(), ids[0]: reject()})
+
+    assert removed == ["b"]
+
+
+def call(call_id: str, path: str) -> Any:
+    return {"name": "delete_file", "args": {"path": path}, "id": call_id, "type": "tool_call"}
+
+
+def remover(home: Home, removed: list[str], calls: list[Any], **review: Any) -> Any:
+    """An agent that makes these calls at once, each of which is reviewed."""
+    from langchain.agents import create_agent
+    from langchain.agents.middleware import HumanInTheLoopMiddleware
+
+    def delete_file(path: str) -> str:
+        """Delete a file."""
+        removed.append(path)
+        return f"deleted {path}"
+
+    gate = HumanInTheLoopMiddleware(interrupt_on={"delete_file": True}, **review)
+    replies = [AIMessage("", tool_calls=calls), AIMessage("done")]
+    tools = [StructuredTool.from_function(delete_file)]
+    return home.protect(create_agent(Replies(replies=replies), tools, middleware=[gate]))
+
+
+def test_an_edit_must_fit_the_tool_of_its_own_agent(home: Home) -> None:
+    """Where a subagent has a tool of the same name with other arguments, each is checked by its own."""
+    from deepagents import create_deep_agent
+
+    def wipe(**args: Any) -> str:
+        return str(args)
+
+    def tool(**fields: Any) -> Any:
+        made = create_model("Args", path=(str, ...), **fields)
+        return StructuredTool.from_function(wipe, name="wipe", description="Wipe.", args_schema=made)
+
+    def asks_for(**args: Any) -> AIMessage:
+        return AIMessage("", tool_calls=[{"name": "wipe", "args": args, "id": f"c{len(args)}", "type": "tool_call"}])
+
+    delegation = {"description": "go", "subagent_type": "sub"}
+    task = AIMessage("", tool_calls=[{"name": "task", "args": delegation, "id": "t", "type": "tool_call"}])
+    sub = Replies(replies=[asks_for(path="b", force=False), AIMessage("sub done")])
+    graph: Any = create_deep_agent(
+        model=Replies(replies=[asks_for(path="a"), task, AIMessage("all done")]),
+        tools=[tool()],
+        subagents=[
+            {"name": "sub", "description": "-", "system_prompt": "", "tools": [tool(force=(bool, ...))], "model": sub}
+        ],
+        interrupt_on={"wipe": True},
+    )
+    agent = home.protect(graph)
+    agent.invoke({"messages": [HumanMessage("go")]}, thread="t")
+    with pytest.raises(InvalidDecisionError, match="has no argument 'force'"):
+        agent.decide("t", edit({"path": "x", "force": True}))
+    agent.decide("t", edit({"path": "x"}))
+    (asked,) = home.questions()
+    for decide in (
+        lambda choice: agent.decide("t", choice),
+        lambda choice: interrupts.decide(home.store, "t", asked.interrupt_id, choice, actor="ann"),
+    ):
+        with pytest.raises(InvalidDecisionError, match="'force' is a required property"):
+            decide(edit({"path": "y"}))
+
+    out = agent.decide("t", edit({"path": "y", "force": True}))
+
+    assert out["messages"][-1].content == "all done"
+
+
+# -- told what became of it ------------------------------------------------------------------------------------------
+
+
+def test_a_second_click_is_told_so_at_once(home: Home) -> None:
+    """While the first answer is being gone on with: by id or without, here or elsewhere, who was first; no waiting."""
+    here, on = threading.Event(), threading.Event()
+
+    def slow(state: Log) -> Any:
+        answer = interrupt("go?")
+        here.set()
+        assert on.wait(SAFE_S)
+        return {"log": [answer]}
+
+    agent, asked = waiting(home, slow)
+    first = threading.Thread(target=lambda: agent.decide("t", "yes", interrupt_id=asked, actor="ann"))
+    first.start()
+    assert here.wait(SAFE_S)
+    refused = []
+    for decide in (
+        lambda: agent.decide("t", "yes", interrupt_id=asked, actor="bob"),
+        lambda: agent.decide("t", "no", actor="bob"),
+        lambda: agent.invoke(Command(resume={asked: "no"}), thread="t"),
+        lambda: interrupts.decide(home.store, "t", asked, "no", actor="bob"),
+    ):
+        with pytest.raises(InvalidDecisionError, match=r"answered by ann \(call\)") as told:
+            decide()
+        refused.append(told.value.first)
+    on.set()
+    first.join()
+
+    (decision,) = home.decisions()
+    assert refused == [("ann", decision.decided_at)] * 4
+    assert home.statuses() == ["interrupted", "done"]
+
+
+def test_an_answer_under_its_key_is_the_same_run(home: Home) -> None:
+    """A redelivered decision with its key gives what the first one gave; another decision under it is refused."""
+    agent, asked = waiting(home)
+
+    outs = [agent.decide("t", respond("yes"), interrupt_id=asked, idempotency_key="k") for _ in range(3)]
+    with pytest.raises(IdempotencyMismatchError):
+        agent.decide("t", respond("no"), interrupt_id=asked, idempotency_key="k")
+
+    assert [out["log"] for out in outs] == [["go? yes"]] * 3
+    assert len(home.decisions()) == 1
+
+
+@pytest.mark.parametrize("choice", [approve(), {"1": approve()}, {"decisions": [{"type": "approve"}]}])
+def test_a_decision_elsewhere_under_its_key_is_the_same_run(home: Home, choice: Any) -> None:
+    """Before and after it was gone on with; another one under the key is refused."""
+    removed: list[str] = []
+    agent = remover(home, removed, [call("1", "a")])
+    agent.invoke({"messages": [HumanMessage("go")]}, thread="t")
+    (asked,) = home.questions()
+
+    def decide(decision: Any) -> str:
+        return interrupts.decide(home.store, "t", asked.interrupt_id, decision, actor="ann", key="k").run_id
+
+    first, again = decide(choice), decide(choice)
+    agent.continue_run("t")
+    later = decide(choice)
+    with pytest.raises(IdempotencyMismatchError):
+        decide(reject())
+
+    assert first == again == later
+    assert removed == ["a"]
+
+
+def test_input_on_a_thread_that_was_answered_is_told_so(home: Home) -> None:
+    """The decision is not dropped by somebody who has not seen it."""
+    agent, asked = waiting(home)
+    interrupts.decide(home.store, "t", asked, "yes", actor="ann")
+
+    with pytest.raises(UnfinishedRunError, match="answered, but not continued yet"):
+        agent.invoke(asks("more"), thread="t")
+
+    assert agent.continue_run("t")["log"] == ["go? yes"]
+
+
+# -- asked again -----------------------------------------------------------------------------------------------------
+
+
+def picky_twice(state: Log) -> Any:
+    return {"log": [f"{interrupt('who?')} {int(interrupt('how many?'))}"]}
+
+
+def test_only_the_answer_that_failed_is_asked_for_again(home: Home) -> None:
+    """A node that asks twice and fails on its second answer: continuing uses both, asking again keeps the first."""
+    agent, _ = waiting(home, picky_twice)
+    agent.decide("t", "ann")
+    for again in (lambda: agent.decide("t", "many"), lambda: agent.continue_run("t")):
+        with pytest.raises(ValueError, match="'many'"):
+            again()
+
+    agent.ask_again("t")
+
+    assert [(q.payload, q.ask_no) for q in home.questions()] == [("how many?", 2)]
+    assert [q.value for q in agent.continue_run("t")["__interrupt__"]] == ["how many?"]
+    assert agent.decide("t", "3")["log"] == ["ann 3"]
+
+
+def test_a_sibling_that_ended_well_is_not_asked_again(home: Home) -> None:
+    """Two nodes were answered together and one failed: the other's answer was used, and stays."""
+
+    def fine(state: Log) -> Any:
+        return {"log": [interrupt("x")]}
+
+    graph = fan(fine, picky)
+    agent = home.protect(graph)
+    ids = {q.value: q.id for q in agent.invoke(asks(), thread="t")["__interrupt__"]}
+    with pytest.raises(ValueError, match="'many'"):
+        agent.invoke(Command(resume={ids["x"]: "X", ids["how many?"]: "many"}), thread="t")
+
+    assert agent.ask_again("t") == [ids["how many?"]]
+
+    assert sorted(agent.decide("t", "3")["log"]) == ["3", "X"]
+    assert {decision.value for decision in home.decisions()} == {"X", "3"}
+
+
+def test_an_answer_that_was_used_up_is_not_taken_back(home: Home) -> None:
+    """The step behind the review fails, for a reason of its own: what was approved stays so, and is gone on with."""
+    broken, removed = [True], []
+
+    def delete_file(path: str) -> str:
+        """Delete a file."""
+        if broken:
+            raise ConnectionRefusedError(broken.pop())
+        removed.append(path)
+        return "deleted"
+
+    agent = reviewed(home, StructuredTool.from_function(delete_file))
+    agent.invoke({"messages": [HumanMessage("go")]}, thread="t")
+    with pytest.raises(ConnectionRefusedError):
+        agent.decide("t", approve(), actor="ann")
+
+    with pytest.raises(InvalidDecisionError, match="nothing to ask again"):
+        agent.ask_again("t")
+
+    assert len(home.decisions()) == 1
+    agent.continue_run("t")
+    assert removed == ["a"]
+
+
+@pytest.mark.parametrize("depth", [1, 2])
+def test_a_question_inside_is_asked_again(home: Home, depth: int) -> None:
+    """In a subgraph as at the root; what was done before it in there is not done again."""
+    graph = chain(step("a", home.outside), picky)
+    for level in range(depth):
+        graph = StateGraph(Log).add_node(f"n{level}", graph).add_edge(START, f"n{level}").add_edge(f"n{level}", END)
+        graph = graph.compile()
+    agent = home.protect(graph)
+    agent.invoke(asks(), thread="t")
+    with pytest.raises(ValueError, match="'many'"):
+        agent.decide("t", "many")
+
+    agent.ask_again("t")
+
+    assert agent.decide("t", "3")["log"] == ["a", "3"]
+    assert home.outside.seen == ["a"]
+
+
+async def test_the_async_way_is_the_same(home: Home) -> None:
+    """`adecide`, `aask_again` and `await_answers` do what their twins do."""
+    agent = home.protect(chain(picky))
+    (asked,) = (await agent.ainvoke(asks(), thread="t"))["__interrupt__"]
+    with pytest.raises(ValueError, match="'many'"):
+        await agent.adecide("t", "many", interrupt_id=asked.id, actor="ann")
+    assert await agent.aask_again("t", by="bob") == [asked.id]
+    with pytest.raises(TimeoutError):
+        await agent.await_answers("t", timeout_s=0.01)
+    interrupts.decide(home.store, "t", asked.id, "3", actor="ann")
+
+    assert (await agent.await_answers("t", timeout_s=SAFE_S))["log"] == ["3"]
+
+
+# -- when the graph has changed --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("depth", [0, 1])
+def test_no_answer_is_accepted_that_the_graph_cannot_go_on_with(home: Home, depth: int) -> None:
+    """The node that asks was renamed: that is told before anything is recorded, and the old graph takes the answer."""
+
+    def build(name: str) -> Any:
+        def n(state: Log) -> Any:
+            return {"log": [interrupt("go?")]}
+
+        n.__name__ = name
+        inner = chain(n)
+        return StateGraph(Log).add_node("sub", inner).add_edge(START, "sub").compile() if depth else inner
+
+    old, new = home.protect(build("review")), home.protect(build("review_v2"))
+    (asked,) = old.invoke(asks(), thread="t")["__interrupt__"]
+
+    with pytest.raises(GraphChangedError, match="'review' is pending but gone"):
+        new.decide("t", "yes", interrupt_id=asked.id)
+
+    assert (home.decisions(), home.statuses()) == ([], ["interrupted"])
+    assert old.decide("t", "yes")["log"] == ["yes"]
+
+
+@pytest.mark.parametrize("kinds", [["aprove"], ["approve", "Reject"]])
+def test_a_mistyped_kind_of_decision_is_told_at_once(home: Home, kinds: list[Any]) -> None:
+    """No decision of that name can ever be made: the graph is refused when it is protected, with what is allowed."""
+    from langchain.agents import create_agent
+    from langchain.agents.middleware import HumanInTheLoopMiddleware
+
+    gate = HumanInTheLoopMiddleware(interrupt_on={"delete_file": {"allowed_decisions": kinds}})
+    graph = create_agent(Replies(replies=[AIMessage("done")]), [], middleware=[gate])
+
+    with pytest.raises(ConfigError, match=f"'{kinds[-1]}', which is no decision; allowed: approve, edit, reject"):
+        home.protect(graph)
+
+
+def test_a_review_of_a_tool_that_is_not_there_is_told(home: Home, caplog: pytest.LogCaptureFixture) -> None:
+    """A mistyped tool would never be asked about; a tool may also be made on the way, so it is a warning."""
+    from langchain.agents import create_agent
+    from langchain.agents.middleware import HumanInTheLoopMiddleware
+
+    def delete_file(path: str) -> str:
+        """Delete a file."""
+        return path
+
+    tools = [StructuredTool.from_function(delete_file)]
+    gate = HumanInTheLoopMiddleware(interrupt_on={"delete_fle": True})
+    home.protect(create_agent(Replies(replies=[AIMessage("done")]), tools, middleware=[gate]))
+
+    assert "'delete_fle', which is no tool of graph 'LangGraph'; did you mean 'delete_file'?" in caplog.text
+
+
+# -- what only looks like a review -----------------------------------------------------------------------------------
+
+LOOKS: dict[str, Any] = {
+    "no name": {"action_requests": [{"args": {}}], "review_configs": []},
+    "nothing allowed": {"action_requests": [{"name": "x", "args": {}}], "review_configs": []},
+    "a config that is none": {"action_requests": [{"name": "x", "args": {}}], "review_configs": ["x"]},
+    "no arguments": {"action_requests": [{"name": "x", "args": None}], "review_configs": []},
+    "no list": {"action_requests": {"name": "x"}, "review_configs": {}},
+    "an approval without its call": {"type": "tool_approval", "args": {}, "name": "x"},
+    "an approval of nothing": {"type": "tool_approval", "tool_call_id": "1"},
+}
+
+
+@pytest.mark.parametrize("how", LOOKS)
+def test_what_only_looks_like_a_review_is_a_free_question(home: Home, how: str) -> None:
+    """A graph may ask whatever it likes: it is asked, and takes any answer."""
+
+    def n(state: Log) -> Any:
+        return {"log": [interrupt(LOOKS[how])]}
+
+    agent, _ = waiting(home, n)
+
+    assert [q.kind for q in home.questions()] == ["free"]
+    assert agent.decide("t", "yes")["log"] == ["yes"]
+
+
+@dataclass
+class Order:
+    cents: int
+
+
+def test_what_cannot_be_shown_can_be_decided(home: Home) -> None:
+    """A question with a class that the deciding process does not know: listed, and decided by its id."""
+
+    def n(state: Log) -> Any:
+        return {"log": [interrupt(Order(5))]}
+
+    agent, asked = waiting(home, n, allow=[Order])
+    store = open_store(home.store.url)
+    try:
+        (listed,) = store.perform(store.list_questions(ONE_USER))
+        interrupts.decide(store, "t", asked, "yes", actor="ann")
+    finally:
+        store.close()
+
+    assert isinstance(listed.payload, Unreadable)
+    assert agent.continue_run("t")["log"] == ["yes"]

@@ -32,6 +32,7 @@ from ninelives import (
     effect,
     idempotency_key,
 )
+from ninelives.config import EffectRule, EffectsSettings, Settings
 from ninelives.effects import DEADLINE_MARGIN_S, SKIPPED, Done, NotDone
 from ninelives.model import ONE_USER, EffectState
 
@@ -183,7 +184,7 @@ async def test_a_tool_of_any_kind_is_replayed(home: Home, till: Till, kind: str,
     assert type(pay) is type(plain)
 
 
-def in_tool_node(home: Home, tools: list[Any], orders: list[str]) -> tuple[Any, list[bool]]:
+def in_tool_node(home: Home, tools: list[Any], orders: list[str], **options: Any) -> tuple[Any, list[bool]]:
     """A model that calls `pay` for each order at once, a tool node, and a last tool of its call that fails."""
     broken = [True]
 
@@ -204,7 +205,7 @@ def in_tool_node(home: Home, tools: list[Any], orders: list[str]) -> tuple[Any, 
     graph = StateGraph(MessagesState).add_node("model", model)
     graph.add_node("tools", ToolNode([*tools, fail], handle_tool_errors=False))
     graph.add_edge(START, "model").add_edge("model", "tools").add_edge("tools", END)
-    return home.protect(graph.compile()), broken
+    return home.protect(graph.compile(), **options), broken
 
 
 def test_equal_tool_calls_are_acts_of_their_own(home: Home, till: Till) -> None:
@@ -734,6 +735,25 @@ def test_a_tool_that_was_skipped_tells_the_model(home: Home, till: Till) -> None
     assert (len(till.paid), home.effects()[0].state) == (1, EffectState.UNKNOWN)
 
 
+def test_a_skipped_tool_with_an_artifact_tells_the_model_too(home: Home, till: Till) -> None:
+    """Its result has two parts: the sentence, and no artifact."""
+
+    @tool(response_format="content_and_artifact")
+    def pay(order: str) -> tuple[str, int]:
+        """Pay."""
+        return till.take(order), 7
+
+    till.broken = TimeoutError("no answer")
+    agent, broken = in_tool_node(home, [effect(pay, unknown="skip")], ["o1"])
+    with pytest.raises(TimeoutError):
+        agent.invoke({"messages": []}, thread="t")
+    broken.clear()
+
+    said = [m for m in agent.continue_run("t")["messages"] if isinstance(m, ToolMessage)]
+
+    assert (said[0].content, said[0].artifact) == (SKIPPED, None)
+
+
 def test_what_skip_gives_can_be_said(home: Home, till: Till) -> None:
     """A function whose callers want something else than a sentence says what."""
     pay = effect(unknown="skip", skipped=None)(sync_function(till))
@@ -954,6 +974,90 @@ def test_arguments_that_cannot_be_stored_count_by_their_type(home: Home, till: T
 
     assert agent.continue_run("t") == asks("paid o1")
     assert len(till.paid) == 1
+
+
+# -- by name in the settings -------------------------------------------------------------------------------------
+
+
+def ruled(**rules: EffectRule) -> Settings:
+    return Settings(effects=EffectsSettings(tools=rules))
+
+
+def was_paid(order: str) -> Any:
+    """The probe that a settings file names."""
+    return Done(f"found {order} under {idempotency_key()}")
+
+
+def test_a_tool_in_the_settings_has_all_that_a_marked_one_has(home: Home, till: Till) -> None:
+    """Its limit, its probe by reference, its name: the graph's code says nothing of it."""
+    rule = EffectRule(probe=f"{__name__}:was_paid", timeout_s=30)
+    agent, broken = in_tool_node(home, [made("@tool", till)], ["o1"], settings=ruled(pay=rule))
+    till.broken = TimeoutError("no answer")
+    with pytest.raises(TimeoutError):
+        agent.invoke({"messages": []}, thread="t")
+    broken.clear()
+
+    out = agent.continue_run("t")
+
+    (act,) = home.effects()
+    assert act.deadline_at == pytest.approx(act.created_at + 30)
+    assert [m.content for m in out["messages"] if isinstance(m, ToolMessage)] == [f"found o1 under {act.key}", "ok"]
+    assert len(till.paid) == 1
+
+
+def test_an_argument_in_the_settings_is_a_business_key(home: Home, till: Till) -> None:
+    """The same order in another call, run and thread is the same act."""
+    agent, broken = in_tool_node(home, [made("@tool", till)], ["o1", "o1"], settings=ruled(pay=EffectRule(key="order")))
+    broken.clear()
+    for thread in ("t", "u"):
+        agent.invoke({"messages": []}, thread=thread)
+
+    assert len(till.paid) == 1
+    assert [act.key for act in home.effects()] == ["own:pay:o1"]
+
+
+def test_a_tool_in_the_settings_is_one_in_a_subagent(home: Home, till: Till) -> None:
+    """Its tool node is in a graph that a tool calls; the rule holds there too."""
+    inner = StateGraph(MessagesState).add_node("tools", ToolNode([made("@tool", till)])).add_edge(START, "tools")
+    agent_of_its_own = inner.add_edge("tools", END).compile()
+    call = AIMessage("", tool_calls=[{"name": "pay", "args": {"order": "o1"}, "id": "c1", "type": "tool_call"}])
+    broken = [True]
+
+    def n(state: Log) -> Any:
+        said = agent_of_its_own.invoke({"messages": [call]})
+        if broken:
+            raise ConnectionRefusedError("after the act")
+        return {"log": [said["messages"][-1].content]}
+
+    agent = home.protect(chain(n), settings=ruled(pay=EffectRule()))
+    with pytest.raises(ConnectionRefusedError):
+        agent.invoke(asks(), thread="t")
+    broken.clear()
+
+    assert agent.continue_run("t") == asks("paid o1")
+    assert len(till.paid) == 1
+
+
+def test_a_mistyped_tool_is_named_with_the_one_that_was_meant(home: Home, till: Till, caplog: Any) -> None:
+    """A rule that guards nothing must not look as if it did."""
+    in_tool_node(home, [made("@tool", till)], ["o1"], settings=ruled(pai=EffectRule(), other=EffectRule()))
+
+    assert "names 'pai', which is no tool of graph 'LangGraph'; did you mean 'pay'?" in caplog.text
+    assert "names 'other', which is no tool of graph 'LangGraph'\n" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("rule", "said"),
+    [
+        ({"probe": "nowhere.at:all"}, "cannot be imported"),
+        ({"key": "oder"}, "tool 'pay' has no such argument; it has order"),
+        ({"probe": "a:b", "unknown": "repeat"}, "has no say"),
+    ],
+)
+def test_a_rule_that_cannot_hold_is_refused(home: Home, till: Till, rule: dict[str, Any], said: str) -> None:
+    """When the graph is protected, long before the tool is called."""
+    with pytest.raises(ConfigError, match=said):
+        in_tool_node(home, [made("@tool", till)], ["o1"], settings=ruled(pay=EffectRule(**rule)))
 
 
 # -- when it fails ---------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.types import Command, interrupt
 
 from agents import Home, Log, asks, chain, config, fan, home_in, step
-from lives import die, die_at, live, live_and_die
+from lives import die, die_at, live_and_die
 from ninelives import (
     ConfigError,
     IdempotencyMismatchError,
@@ -21,8 +21,8 @@ from ninelives import (
     MissingEntryError,
     NoCheckpointFoundError,
     UnfinishedRunError,
+    interrupts,
 )
-from ninelives import interrupts
 from ninelives.config import QuestionsSettings, Settings
 from ninelives.model import ONE_USER, SYSTEM, InterruptState
 
@@ -93,7 +93,7 @@ def test_a_misspelt_policy_is_refused(home: Home, wrong: str) -> None:
     if wrong:
         with pytest.raises(ConfigError, match="on_waiting"):
             home.protect(nodes(home), on_waiting=wrong)
-        with pytest.raises(ConfigError, match="on_waiting.*'refuse', 'answer', 'queue', 'replace'"):
+        with pytest.raises(ConfigError, match=r"on_waiting.*'refuse', 'answer', 'queue', 'replace'"):
             agent.invoke(asks("x"), thread="t", on_waiting=wrong)
     with pytest.raises(ConfigError, match="on_waiting"):
         home.protect(nodes(home), settings=Settings(questions=QuestionsSettings(on_input=wrong or "no")))
@@ -228,7 +228,8 @@ def reviewed(home: Home, allowed: list[str], *, calls: int = 1, mode: Any = "bat
 
     wanted = [{"name": "charge", "args": {"cents": n}, "id": f"call-{n}", "type": "tool_call"} for n in range(calls)]
     replies = [AIMessage("", tool_calls=wanted), AIMessage("ready")]
-    review = HumanInTheLoopMiddleware({"charge": {"allowed_decisions": allowed}}, interrupt_mode=mode)
+    config: Any = {"allowed_decisions": allowed}
+    review = HumanInTheLoopMiddleware({"charge": config}, interrupt_mode=mode)
     return create_agent(Model(messages=iter([*replies, *replies])), [charge], middleware=[review])
 
 
@@ -252,7 +253,7 @@ def test_text_never_decides_about_tool_calls_that_take_none(home: Home, allowed:
     agent = home.protect(reviewed(home, allowed, calls=calls), on_waiting="answer")
     agent.invoke(says("pay"), thread="t")
 
-    with pytest.raises(InvalidDecisionError, match="not allowed|2 tool calls"):
+    with pytest.raises(InvalidDecisionError, match=r"not allowed|2 tool calls"):
         agent.invoke(says("yes, do"), thread="t")
 
     assert len(home.questions()) == 1
@@ -394,7 +395,7 @@ def test_replace_closes_the_question_as_superseded(waiting: Any, home: Home) -> 
     states = {each.interrupt_id: each.state for each in home.questions(pending_only=False)}
     assert states[question.interrupt_id] is InterruptState.SUPERSEDED
     assert "question_superseded" in kinds(home)
-    with pytest.raises(InvalidDecisionError, match="superseded|not pending"):
+    with pytest.raises(InvalidDecisionError, match=r"superseded|not pending"):
         waiting.invoke(Command(resume={question.interrupt_id: "yes"}), thread="t")
 
 

@@ -42,6 +42,7 @@ from ninelives._langgraph.openings import open_calls, recorded_results, told, wi
 from ninelives._langgraph.preflight import finished_tasks, missing_parts, nodes_due, pending_interrupts
 from ninelives._langgraph.prepare import prepared, with_saver
 from ninelives._langgraph.private import DELTA_COUNTERS, DeltaSnapshot, check_version
+from ninelives._langgraph.reviews import reviewed_tools
 from ninelives._langgraph.subgraphs import all_graphs, subgraphs_without_saver, tools_of, untracked_channels
 from ninelives._langgraph.supersteps import Supersteps, take_max_concurrency
 from ninelives._langgraph.toolnodes import HOOKS_KEY, ToolHooks, tool_calls_seen
@@ -96,6 +97,7 @@ __all__ = [
     "prepared",
     "recorded_results",
     "replayed",
+    "reviewed_tools",
     "schema_types",
     "settle_handled_errors",
     "subgraphs_without_saver",

@@ -13,17 +13,19 @@ import inspect
 import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any, Literal, TypeVar, cast
 
+from langchain_core.tools import BaseTool
 from langgraph.pregel import Pregel
 
 from ninelives import _langgraph, memo
 from ninelives.approvals import Approvals
-from ninelives.config import Settings
+from ninelives.config import EffectsSettings, Settings
 from ninelives.effects import current_journal
 from ninelives.errors import ConfigError
-from ninelives.interrupts import Choice, tools_of
+from ninelives.interrupts import DECISIONS, Choice, tools_of
 from ninelives.protect.admission import IfMissing, OnUnfinished, Protection, one_of
 from ninelives.protect.graph import ATTRIBUTE, protected_class
 from ninelives.protect.identity import thread_id
@@ -117,11 +119,12 @@ def protect(
         executor=executor,
         keep=frozenset(keep) | frozenset(settings.config.store),
         replay_max=settings.state.replay_max,
-        effects=settings.effects,
+        effects=_with_probes(settings.effects),
         approvals=approvals,
         tools=tools_of(description),
     )
     _tools_must_be_there(settings, compiled)
+    _reviews_must_ask(compiled)
     _guarded_tools_must_be_there(settings, plan.tools)
     _must_be_told_apart(plan, keeper.store, named=name is not None)
     keeper.store.perform(keeper.store.note_graph(plan.fingerprint, plan.name, description))
@@ -186,11 +189,30 @@ def _compiled(graph: Any, *, replace_saver: bool) -> Any:
     return compiled
 
 
+def _with_probes(settings: EffectsSettings) -> EffectsSettings:
+    """A probe that cannot be imported is found now, not when it is needed."""
+    rules = {
+        name: replace(rule, probe=imported(rule.probe)) if isinstance(rule.probe, str) else rule
+        for name, rule in settings.tools.items()
+    }
+    return replace(settings, tools=rules)
+
+
 def _tools_must_be_there(settings: Settings, graph: Any) -> None:
-    """A rule for a tool that no graph has is a mistyped one, and a call that nobody guards."""
+    """
+    A rule for a tool that no graph has is a mistyped one, and a call that nobody guards.
+
+    Raises:
+        ConfigError: a tool has no such argument as its rule takes the business key from.
+    """
     graphs = _langgraph.all_graphs(graph).values()
-    tools = {name for one in graphs for node in one.nodes.values() for name in _langgraph.tools_of(node.bound)}
-    for name in settings.effects.tools:
+    tools: dict[str, BaseTool] = {}
+    for node in (node for one in graphs for node in one.nodes.values()):
+        tools |= _langgraph.tools_of(node.bound)
+    for name, rule in settings.effects.tools.items():
+        if name in tools and rule.key is not None and rule.key not in tools[name].args:
+            has = ", ".join(tools[name].args) or "none"
+            raise ConfigError(f"[effects.tools] key = {rule.key!r}: tool {name!r} has no such argument; it has {has}.")
         if name not in tools:
             near = difflib.get_close_matches(name, tools, n=1)
             hint = f"; did you mean {near[0]!r}?" if near else ""
@@ -212,6 +234,27 @@ def _guarded_tools_must_be_there(settings: Settings, tools: Iterable[str]) -> No
                 f"[approvals.tools] names {name!r}, which is no tool of this graph. Did you mean {near[0]!r}? If it is one"
                 f' of another graph, say what holds for this one, too: {near[0]} = "graph".'
             )
+
+
+def _reviews_must_ask(graph: Any) -> None:
+    """
+    A mistyped kind of decision could never be made, and a mistyped tool would never be asked about.
+
+    Raises:
+        ConfigError: there is no such kind of decision.
+    """
+    graphs = _langgraph.all_graphs(graph).values()
+    tools = {name for one in graphs for node in one.nodes.values() for name in _langgraph.tools_of(node.bound)}
+    for name, allowed in _langgraph.reviewed_tools(graph):
+        for kind in allowed:
+            if kind not in DECISIONS:
+                raise ConfigError(
+                    f"interrupt_on of {name!r} allows {kind!r}, which is no decision; allowed: {', '.join(DECISIONS)}."
+                )
+        if name not in tools:
+            near = difflib.get_close_matches(name, tools, n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            log.warning("interrupt_on names %r, which is no tool of graph %r%s", name, graph.get_name(), hint)
 
 
 def _must_be_told_apart(plan: Plan, store: Store, *, named: bool) -> None:

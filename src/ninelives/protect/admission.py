@@ -47,7 +47,9 @@ from ninelives.model import (
     RunStatus,
     Scope,
     Started,
+    StoredCheckpoint,
     Unfinished,
+    Unreadable,
     WorkerLease,
 )
 from ninelives.protect.entries import Supply, inherited, must_be_complete, stored
@@ -203,6 +205,7 @@ class _Admission:
     def __init__(self, p: Protection, request: Request, worker: WorkerLease) -> None:
         self.p, self.request, self.worker = p, request, worker
         self.store, self.scope = p.store, p.scope
+        self.head: StoredCheckpoint | None = None
 
     async def admit(self) -> Admitted:
         given = self.request.input
@@ -481,9 +484,9 @@ class _Admission:
             GraphChangedError: it lacks what is to run, or what is stored.
         """
         thread_id, plan = self.request.thread_id, self.p.plan
-        heads = await self.store.aperform(self.store.list_heads(self.scope, thread_id))
-        if all(head.graph_fp in (None, plan.fingerprint) for head in heads):
+        if self.head is None or self.head.graph_fp == plan.fingerprint:
             return
+        heads = await self.store.aperform(self.store.list_heads(self.scope, thread_id))
         graphs, asking = _langgraph.all_graphs(plan.graph), {question.ns for question in questions}
         missing = []
         for head in heads:
@@ -511,9 +514,13 @@ class _Admission:
         rows = await self.store.aperform(self.store.list_interrupts(self.scope, thread_id))
         if not rows:
             return []
-        head = await self.store.aperform(self.store.get_checkpoint(self.scope, thread_id, "", None))
-        asked = {i.id for i in _langgraph.pending_interrupts(head.writes)} if head else set()
-        return [row for row in rows if row.interrupt_id in asked]
+        self.head = await self.store.aperform(self.store.get_checkpoint(self.scope, thread_id, "", None))
+        asked = {i.id for i in _langgraph.pending_interrupts(self.head.writes)} if self.head else set()
+        questions = [row for row in rows if row.interrupt_id in asked]
+        for question in questions:
+            if isinstance(question.payload, Unreadable):
+                raise question.payload.error
+        return questions
 
     # -- shared ---------------------------------------------------------------------------------------------------
 
@@ -590,7 +597,7 @@ def handed_back(claim: Claim, cause: str) -> Future[Run]:
 
 def _was_answered(run: Run) -> bool:
     """It was made by an answer and has not used it: others may be pending still, and are asked again if they are."""
-    return run.status is RunStatus.QUEUED and run.continues is not None
+    return run.cut_off and run.continues is not None
 
 
 def _paused(run: Run) -> bool:

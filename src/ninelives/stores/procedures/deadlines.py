@@ -10,11 +10,10 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from ninelives import _langgraph
 from ninelives.interrupts import going_on
 from ninelives.model import Interrupt, Lapsed, Lease, NewQuestion, NewRun, Run, RunStatus, Scope
 from ninelives.store import Act, Query, Row, Steps, act, glancing, reading
-from ninelives.stores.procedures.base import event, fenced, one, packed_id, unpacked_id
+from ninelives.stores.procedures.base import event, fenced, one, unpacked_id
 from ninelives.stores.procedures.runs import RunActs, _By
 from ninelives.stores.procedures.threads import thread_row
 
@@ -73,7 +72,7 @@ class DeadlineActs(RunActs):
             return None
         yield from self._free_slot(thread)
         newest = yield from self._newest_run(thread["thread_no"])
-        if newest is None or not (newest.unfinished and (yield from self._is_asked(thread, row))):
+        if newest is None or not (newest.unfinished and (yield from self.is_asked(thread, row))):
             if newest is not None and newest.cut_off:
                 return None  # it will ask anew, or has not come to the end of asking
             yield Query("withdraw_question", which)
@@ -90,16 +89,6 @@ class DeadlineActs(RunActs):
             yield from self._decide_at_deadline(scope, thread, newest, row, value, run_id)
             goes_on = run_id
         return Lapsed(question.owner, question.thread_id, question.interrupt_id, what, goes_on)
-
-    def _is_asked(self, thread: Row, row: Row) -> Steps[bool]:
-        """Whether the head asks it still: an edit of the state may have moved on. A nested one waits in a root task."""
-        head = one((yield Query("find_head", {"thread_no": thread["thread_no"], "ns": ""})))
-        if head is None:
-            return False
-        _, tasks = _langgraph.place_of(row["ns"])
-        task_id = packed_id(tasks[0] if tasks else row["task_id"])
-        place = {"thread_no": thread["thread_no"], "place": head["seq"], "task_id": task_id}
-        return bool((yield Query("has_written", place)))
 
     def _escalate(self, thread: Row, which: dict[str, Any], row: Row, run: Run) -> Steps[None]:
         said = json.loads(self.public(row["outcome"]) or "{}")

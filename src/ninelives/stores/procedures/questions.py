@@ -97,7 +97,7 @@ class Questions(Procedures):
             became = OUTCOMES.get(said.get("kind", ""), "decided")
             why = f"interrupt {interrupt_id!r} is not pending: it expired, nobody answered in time, and it was {became}"
             return InvalidDecisionError(why, pending, first=(first["actor"], first["decided_at"]))
-        if first is not None:
+        if row is not None and first is not None:
             said = self._said(row["kind"], first)
             who = f"{first['actor'] or 'somebody'} ({first['channel']})"
             why = f"interrupt {interrupt_id!r} is not pending: it was answered by {who} {said}"
