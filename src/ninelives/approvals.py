@@ -14,9 +14,10 @@ import inspect
 import logging
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, TypeVar
 
 from langchain_core.messages import ToolMessage
+from langchain_core.runnables.config import set_config_context
 from langchain_core.tools import BaseTool
 from langgraph.types import interrupt
 
@@ -26,10 +27,11 @@ from ninelives.effects import Journal, Terms, current_journal
 from ninelives.errors import ConfigError, InvalidDecisionError, NineLivesError
 from ninelives.interrupts import Tools, approve, resolved
 from ninelives.model import Action, AtDeadline, Decision, Interrupt, InterruptState, NewQuestion
-from ninelives.store import Act
+from ninelives.store import Act, Store
 
 log = logging.getLogger(__name__)
 
+T = TypeVar("T")
 Rule: TypeAlias = Callable[[str, Mapping[str, Any]], Any]
 """Gets a tool's name and the arguments of a call; gives a decision, or None: a person is asked."""
 
@@ -205,19 +207,19 @@ def guarded(tool: BaseTool, approvals: Approvals, reviewed: Reviewed) -> BaseToo
     guard = _Guard(tool, approvals, reviewed)
 
     def guarded_invoke(input: Any, config: Any = None, **kwargs: Any) -> Any:
-        passed = guard.passes(input)
-        if isinstance(passed, ToolMessage):
-            return passed
-        if (note := guard.note(input)) is not None:
-            _book().store.perform(note)
-        return guard.told(input, passed, invoke(passed, config, **kwargs))
+        passed, note = _in(config, guard.before, input)
+        if note is not None:
+            note.store.perform(note.act)
+        return (
+            passed if isinstance(passed, ToolMessage) else guard.told(input, passed, invoke(passed, config, **kwargs))
+        )
 
     async def guarded_ainvoke(input: Any, config: Any = None, **kwargs: Any) -> Any:
-        passed = guard.passes(input)
+        passed, note = _in(config, guard.before, input)
+        if note is not None:
+            await note.store.aperform(note.act)
         if isinstance(passed, ToolMessage):
             return passed
-        if (note := guard.note(input)) is not None:
-            await _book().store.aperform(note)
         return guard.told(input, passed, await ainvoke(passed, config, **kwargs))
 
     # Past pydantic, which takes no methods for an object.
@@ -226,15 +228,37 @@ def guarded(tool: BaseTool, approvals: Approvals, reviewed: Reviewed) -> BaseToo
     return copy
 
 
+def _in(config: Any, function: Callable[[Any], T], input: Any) -> T:
+    """Called as the tool itself would be: of the calls of one task, each has questions of its own in its config."""
+    if config is None:
+        return function(input)
+    with set_config_context(config) as context:
+        return context.run(function, input)
+
+
+@dataclass(frozen=True, slots=True)
+class _Note:
+    """What is to be recorded of a call that is only watched."""
+
+    store: Store
+    act: Act[None]
+
+
 class _Guard:
     def __init__(self, tool: BaseTool, approvals: Approvals, reviewed: Reviewed) -> None:
         self._tool, self._approvals, self._reviewed = tool, approvals, reviewed
         self._known = frozenset(tool.args)
 
-    def passes(self, call: Any) -> Any:
-        """The call as it may run, or what the model is told instead; asks, if nobody was asked."""
-        if not _is_call(call) or not self._approvals.asks(self._tool.name) or self._was_reviewed(call):
-            return call
+    def before(self, call: Any) -> tuple[Any, _Note | None]:
+        """The call as it may run, or what the model is told instead; and what is to be recorded of it."""
+        if not _is_call(call) or self._was_reviewed(call):
+            return call, None
+        if self._approvals.watches(self._tool.name):
+            return call, self._note(call)
+        return self._passes(call), None
+
+    def _passes(self, call: Mapping[str, Any]) -> Any:
+        """Asks; the call as it may run, or what the model is told instead."""
         decision = interrupt(self._asked(call))
         kind = decision.get("type") if isinstance(decision, Mapping) else None
         if kind == "approve":
@@ -256,10 +280,7 @@ class _Guard:
             )
         )
 
-    def note(self, call: Any) -> Act[None] | None:
-        """What is to be recorded of a call that is only watched."""
-        if not _is_call(call) or not self._approvals.watches(self._tool.name) or self._was_reviewed(call):
-            return None
+    def _note(self, call: Mapping[str, Any]) -> _Note | None:
         book, task = current_journal(), _langgraph.current_task()
         if book is None or task is None:
             return None
@@ -268,13 +289,14 @@ class _Guard:
         question = NewQuestion(
             hashlib.blake2b(place.encode(), digest_size=16).hexdigest(), self._asked(call), "call", (action,)
         )
-        return book.store.note_shadow(
+        act = book.store.note_shadow(
             book.lease,
             question,
             ns=task.checkpoint_ns,
             task_id=task.stored_task_id,
             checkpoint_id=task.checkpoint_id,
         )
+        return _Note(book.store, act)
 
     def told(self, before: Any, passed: Any, output: Any) -> Any:
         """The output, with a word to the model where the call was edited: its own message still has what it wanted."""

@@ -57,7 +57,7 @@ def sweep(
         for question in page[:left]:
             if stopped():
                 return done
-            lapsed = _lapse(store, question)
+            lapsed = None if question is None else _lapse(store, question)
             if lapsed is None:
                 skipped += 1
             else:

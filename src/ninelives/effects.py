@@ -539,7 +539,7 @@ def call_key(what: str) -> str | None:
     book, task = current_journal(), _langgraph.current_task()
     if book is None or task is None:
         return None
-    equals = (task.path, task.tool_call_id, what)
+    equals = (task.path, task.call_key, what)
     return (
         _key.get()
         or f"nl-{_hash(task.thread_id, task.stored_task_id, *equals, book.ordinal(task.stored_task_id, equals))}"
@@ -630,7 +630,7 @@ def _new_effect(
     another order each time; so they must be the same whenever the step runs again, or a `key=` must name the act.
     """
     digest = _args_digest(act, args, kwargs, book)
-    equals = (task.path, task.tool_call_id, digest.hex(), marking.name)
+    equals = (task.path, task.call_key, digest.hex(), marking.name)
     ordinal = book.ordinal(task.stored_task_id, equals)
     place = _hash(task.thread_id, task.stored_task_id, *equals, ordinal)
     return NewEffect(

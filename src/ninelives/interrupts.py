@@ -161,12 +161,12 @@ def _actions(value: Mapping[str, Any], tool_calls: Sequence[Mapping[str, Any]]) 
     for request in value["action_requests"]:
         wanted = (request["name"], request["args"])
         place = next((i for i, call in enumerate(left) if (call["name"], call["args"]) == wanted), None)
-        call_id = None
+        call_id = message_id = None
         if place is not None:
-            call_id = left[place].get("id")
+            call_id, message_id = left[place].get("id"), left[place].get("message_id")
             left = left[place + 1 :]
         about = str(request.get("description") or "")
-        yield Action(call_id, request["name"], request["args"], allowed[request["name"]], about)
+        yield Action(call_id, request["name"], request["args"], allowed[request["name"]], about, message_id)
 
 
 def _allowed_by(schema: Mapping[str, Any] | None) -> Iterable[str]:

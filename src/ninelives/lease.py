@@ -204,8 +204,8 @@ class Keeper:
     def _sweep(self) -> None:
         try:
             sweep(self.store, limit=SWEPT_MAX, stopped=self._leaves.is_set)
-        except NineLivesError as error:
-            log.info("overdue questions are seen to later: %s", error)
+        except Exception as error:  # nobody waits for it: whatever is wrong is told to whoever calls
+            log.warning("overdue questions are seen to later: %s", error)
 
 
 def _beat(keeper: weakref.ref[Keeper], worker: WorkerLease, stop: threading.Event, every_s: float) -> None:

@@ -426,6 +426,7 @@ class Effect:
     claim_stands: bool
     effect_no: int = field(repr=False)
     node: str = ""
+    task_id: str = ""
     deadline_at: float | None = None
     overdue: bool = False
     inherits: str | None = None
@@ -481,6 +482,7 @@ class Action:
     Attributes:
         tool_call_id: None where nothing tells which call of the turn it is.
         allowed: kinds of decisions that the graph takes for it.
+        message_id: of the message of the model that the call stands in; ids of calls may come again in another one.
     """
 
     tool_call_id: str | None
@@ -488,6 +490,7 @@ class Action:
     args: Mapping[str, Any]
     allowed: tuple[str, ...]
     description: str = ""
+    message_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -573,6 +576,7 @@ class Verdict:
     Attributes:
         args: those that may run.
         shown: those that were asked about.
+        message_id: of the message that the call stands in.
     """
 
     tool_call_id: str
@@ -581,6 +585,7 @@ class Verdict:
     args: Mapping[str, Any]
     shown: Mapping[str, Any]
     actor: str = ""
+    message_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

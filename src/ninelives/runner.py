@@ -151,7 +151,7 @@ class Drive:
             from_nothing=run.spec.from_base and run.base is None,
             spent=self.spent.take,
         )
-        self.calls = Calls(self.journal, rules=plan.effects.tools)
+        self.calls = Calls(self.journal, plan.executor, rules=plan.effects.tools)
         self.saver.graph, self.saver.calls = plan.graph, self.calls
         self.graph = _langgraph.with_saver(plan.graph, self.saver)
         self.graph.__dict__.update(attributes)
@@ -179,13 +179,16 @@ class Drive:
             self.paused = True
         elif goes_on:
             self.input = await self._resumption(fresh=not (checkpointed or command_kept))
+            if (taken_in := self.saver.input_taken_in()) is not None:
+                await self._close_open_calls(taken_in)
         else:
             self.input = self.run.spec.input
             if self.run.spec.from_base and self.run.base is not None:
                 await self._must_have(self.run.base)
                 self.config["configurable"]["checkpoint_id"] = self.run.base
-            if self.input is not None and not (self.run.spec.from_base and self.run.base is None):
-                await self._close_open_calls()
+            from_nothing = self.run.spec.from_base and self.run.base is None
+            if self.input is not None and not _is_command(self.input) and not from_nothing:
+                await self._close_open_calls(self.run.base if self.run.spec.from_base else None)
 
     async def _guard_calls(self) -> None:
         """Have the tools that the settings name ask, but for calls that the graph itself has had reviewed."""
@@ -233,11 +236,15 @@ class Drive:
             after=[] if recorded else spec.interrupt_after or graph.interrupt_after_nodes,
         )
 
-    async def _close_open_calls(self) -> None:
-        """A new input never comes behind tool calls that have no result: no model would take that history."""
+    async def _close_open_calls(self, base: str | None) -> None:
+        """
+        A new input never comes behind tool calls that have no result: no model would take that history.
+
+        Args:
+            base: the checkpoint that the input follows; None: the head.
+        """
         if await self.store.aperform(self.store.status_before(self.claim.lease)) in (None, RunStatus.DONE):
             return
-        base = self.run.base if self.run.spec.from_base else None
         act = self.store.get_checkpoint(self.scope, self.run.thread_id, "", base)
         if (head := await self.store.aperform(act)) is None:
             return
@@ -245,26 +252,23 @@ class Drive:
         place = {"thread_id": self.run.thread_id, "checkpoint_id": head.checkpoint_id}
         reader = CheckedSaver(self.store, plan=self.plan, owner=self.run.owner)
         snapshot = await _langgraph.with_saver(self.plan.graph, reader).aget_state({"configurable": place})
-        for opening in _langgraph.open_calls(self.plan.graph, snapshot.values):
-            closing = await self._closing(opening.calls, head)
-            closed = _langgraph.with_messages_first(self.input, opening.channel, closing)
-            if closed is None:
-                log.warning("run %s: its input has no place for the results of open tool calls", self.run.run_id)
-            else:
-                self.input = closed
+        if openings := _langgraph.open_calls(self.plan.graph, snapshot.values):
+            await self._close(openings, head, {task.id for task in snapshot.tasks})
 
-    async def _closing(self, calls: Sequence[Mapping[str, Any]], head: StoredCheckpoint) -> list[ToolMessage]:
-        """A tool message for each call: what it really gave, or what is known of it."""
+    async def _close(self, openings: Sequence[_langgraph.Opening], head: StoredCheckpoint, tasks: set[str]) -> None:
+        """Only what the tasks of the head have done counts: another turn may have given its calls the same ids."""
         thread_id = self.run.thread_id
-        outputs = await self.store.aperform(self.store.list_calls(self.scope, thread_id))
-        recorded = _langgraph.recorded_results(head.writes, outputs.values())
+        outputs = await self.store.aperform(self.store.list_calls(self.scope, thread_id, tasks))
         effects = await self.store.aperform(self.store.list_effects(self.scope, thread_id=thread_id))
-        acts = {effect.call_id: effect for effect in effects if effect.call_id}
-        return [
-            recorded[call["id"]]
-            if call["id"] in recorded
-            else _langgraph.told(self.run.run_id, call, *_what_is_known(acts.get(call["id"])))
-            for call in calls
+        acts = [effect for effect in effects if effect.task_id in tasks]
+        self.calls.closings = [
+            _langgraph.closing(
+                self.run.run_id,
+                opening,
+                _langgraph.finished_work(opening.channel, head.writes, outputs),
+                lambda call: _what_is_known(call, [act for act in acts if act.call_id == call["id"]]),
+            )
+            for opening in openings
         ]
 
     async def _must_have(self, base: str) -> None:
@@ -319,9 +323,17 @@ class Drive:
         given = self.run.spec.input if fresh and _is_command(self.run.spec.input) else None
         if answers or given is not None:
             return replace(given or Command(), resume=answers or None)
-        if asked and not await self._has_work():
+        if asked and not await self._has_work() and not await self._moved_on_inside():
             self.waiting = asked
         return None
+
+    async def _moved_on_inside(self) -> bool:
+        """Somebody has edited the state of a graph inside: it does not wait for what it had asked."""
+        rows = await self.store.aperform(self.store.list_interrupts(self.scope, self.run.thread_id))
+        if not any(row.ns for row in rows):
+            return False
+        asked = await self.store.aperform(self.store.list_asked(self.scope, self.run.thread_id))
+        return bool({row.interrupt_id for row in rows} - {*asked})
 
     async def _has_work(self) -> bool:
         snapshot = await self.graph.aget_state(self.config)
@@ -634,6 +646,11 @@ class RunSaver(CheckedSaver):
     def open_questions(self) -> list[Interrupt]:
         return _langgraph.pending_interrupts(self._head.writes) if self._head else []
 
+    def input_taken_in(self) -> str | None:
+        """Where the head is the checkpoint of an input that no node has seen yet: the one before it."""
+        head = self._head
+        return head.parent_id if head is not None and head.metadata.get("source") == "input" else None
+
     def head_writes(self) -> list[tuple[str, str, Any]]:
         return self._head.writes if self._head else []
 
@@ -732,13 +749,23 @@ class Driving:
                 raise
 
 
-def _what_is_known(effect: Effect | None) -> tuple[str, str]:
+def _what_is_known(call: Mapping[str, Any], acts: Sequence[Effect]) -> tuple[str, str]:
     """What a model is told of a call whose step was never finished, and the status of that."""
-    if effect is None or effect.state is EffectState.NOT_DONE:
-        return "This call was not carried out: the work was stopped before it.", "error"
-    if effect.state is EffectState.DONE:
-        return effect.result if isinstance(effect.result, str) else json.dumps(effect.result, default=str), "success"
-    return "It is not known whether this was done: the work was stopped in the middle of it.", "error"
+    states = {act.state for act in acts}
+    if states & {EffectState.UNKNOWN, EffectState.INTENT}:
+        return "It is not known whether this was done: the work was stopped in the middle of it.", "error"
+    done = [act for act in acts if act.state is EffectState.DONE]
+    if len(done) == 1 and done[0].name == call["name"]:
+        return _as_text(done[0].result), "success"
+    if done:
+        told = "; ".join(f"{act.name}: {_as_text(act.result)}" for act in done)
+        return f"This call did not come to its end: the work was stopped in the middle of it. Done was: {told}", "error"
+    return "This call was not carried out, or not to its end: the work was stopped.", "error"
+
+
+def _as_text(result: Any) -> str:
+    result = result.content if isinstance(result, ToolMessage) else result
+    return result if isinstance(result, str) else json.dumps(result, default=str)
 
 
 def _is_command(input: Any) -> bool:

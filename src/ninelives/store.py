@@ -14,7 +14,7 @@ write; and the order of checkpoints is the store's own sequence, never a clock's
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import wraps
@@ -557,6 +557,10 @@ class Store(ABC):
         """The thread's questions, in the order in which they were asked."""
 
     @abstractmethod
+    def list_asked(self, scope: Scope, thread_id: str) -> Act[list[str]]:
+        """Ids of the pending questions that the thread's head asks still; an edit of the state moves on from others."""
+
+    @abstractmethod
     def list_questions(self, scope: Scope, *, limit: int = 1000) -> Act[list[Interrupt]]:
         """What waits for an answer on any thread, the oldest first."""
 
@@ -602,8 +606,11 @@ class Store(ABC):
     @abstractmethod
     def list_due(
         self, scope: Scope, *, thread_id: str | None = None, limit: int = 100, skip: int = 0
-    ) -> Act[list[Interrupt]]:
-        """Questions whose time is over, the longest overdue first, without what they show; none of a busy thread."""
+    ) -> Act[list[Interrupt | None]]:
+        """
+        Questions whose time is over, the longest overdue first, without what they show; none of a busy thread. None in
+        the place of one that this process cannot read: it is another's to see to, or damaged.
+        """
 
     @abstractmethod
     def remind_due(self, scope: Scope, *, limit: int = 100) -> Act[list[Lapsed]]:
@@ -727,7 +734,13 @@ class Store(ABC):
     def keep_call(self, lease: Lease, key: str, kind: str, output: Any) -> Act[None]:
         """
         Record what a finished call gave ("call": a tool's, "model": a model's) before the step that it is part of is
-        recorded. The first record under a key counts. All of a thread's go when a run of it is done.
+        recorded. The first record under a key counts.
+
+        Kept for one step: what this run has recorded in steps that are over goes with the next record, and all of the
+        thread's when a run of it is done.
+
+        Args:
+            key: of a tool's, it begins with the id of its task and a slash.
 
         Raises:
             LeaseLostError: the claim no longer owns the run.
@@ -739,8 +752,8 @@ class Store(ABC):
         """What was recorded under this key on the claim's thread; None if nothing was."""
 
     @abstractmethod
-    def list_calls(self, scope: Scope, thread_id: str) -> Act[dict[str, Any]]:
-        """The recorded outputs of tool calls, by key."""
+    def list_calls(self, scope: Scope, thread_id: str, task_ids: Collection[str]) -> Act[list[Any]]:
+        """The recorded outputs of tool calls of these tasks. One that cannot be loaded here is left out."""
 
     # -- events and graphs --------------------------------------------------------------------------------------
 

@@ -157,13 +157,18 @@ class Desk:
         return self.store.put_writes(scope, thread_id, put, lease)
 
     def ask(
-        self, lease: Lease, interrupt_id: str = "q1", payload: Any = "go?", *, ns: str = "", task: str = "k"
+        self,
+        lease: Lease,
+        interrupt_id: str = "q1",
+        payload: Any = "go?",
+        *,
+        ns: str = "",
+        task: str = "k",
+        at: str = "c1",
     ) -> None:
         """A task's question, as the saver records it."""
         question = (-3, "__interrupt__", payload)
-        self.write(
-            lease, "c1", task, question, questions=[NewQuestion(interrupt_id, payload)], ns=ns, kind="task_asked"
-        )
+        self.write(lease, at, task, question, questions=[NewQuestion(interrupt_id, payload)], ns=ns, kind="task_asked")
 
     def head(self, thread_id: str = "t", *, ns: str = "", scope: Scope = ONE_USER) -> StoredCheckpoint | None:
         return self.do(self.store.get_checkpoint(scope, thread_id, ns, None))

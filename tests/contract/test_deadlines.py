@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -25,6 +25,7 @@ from ninelives.model import (
     RunStatus,
     Scope,
 )
+from ninelives.stores.sqlite import SqliteStore
 
 DAY = 86400.0
 CHARGE = Action("call-1", "charge", {"cents": 5}, ("approve", "reject"))
@@ -311,6 +312,7 @@ def test_a_question_that_is_being_asked_is_left_until_it_is(desk: Desk) -> None:
     """A nested graph's, whose process died before the root had recorded it: it is asked anew when that goes on."""
     lease = desk.start(desk.worker("w"))
     desk.put(lease, "c1")
+    desk.put(lease, "c9", ns="sub:outer")
     question = NewQuestion("q1", "?", deadline_s=DAY, at_deadline=AtDeadline("respond", "x"))
     write = (-3, "__interrupt__", "?")
     desk.write(lease, "c9", "inner", write, ns="sub:outer", questions=[question], kind="task_asked")
@@ -455,3 +457,15 @@ def test_what_would_have_been_asked_is_recorded_once(desk: Desk) -> None:
     with pytest.raises(LeaseLostError):
         desk.do(desk.store.note_shadow(lease, NewQuestion("s2", BATCH), **act))
     assert len(questions(desk)) == 1
+
+
+def test_a_question_that_cannot_be_read_does_not_stop_the_others(desk: Desk) -> None:
+    """Damaged, or sealed under a key that is not here: it is left as it is, and the rest is seen to."""
+    for name in ("t1", "t2", "t3"):
+        waits(desk, "fail", thread_id=name)
+    damage = "update interrupt set about = x'00ff' where interrupt_id = 'q-t2'"
+    cast(SqliteStore, desk.store)._writer.between(lambda conn: conn.execute(damage))
+    desk.clock.advance(DAY)
+
+    assert [lapsed.thread_id for lapsed in swept(desk)] == ["t1", "t3"]
+    assert statuses(desk, "t2") == ["interrupted"]

@@ -396,7 +396,7 @@ def test_a_run_that_continues_a_fork_is_of_it(desk: Desk) -> None:
     thread_with_an_act(desk, EffectState.DONE)
     forked = begun_anew(desk, "r2", closes="r1")
     desk.put(forked, "d2", "c1", source="input")
-    desk.ask(forked)
+    desk.ask(forked, at="d2")
     desk.finish(forked, RunStatus.INTERRUPTED)
     lease = desk.answer(desk.worker("w3"), {"q1": "yes"}, "r3").lease
     assert lease is not None

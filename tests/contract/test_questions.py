@@ -287,6 +287,30 @@ def test_what_the_state_has_moved_on_from_is_not_answered(desk: Desk) -> None:
     assert desk.trace() == before
 
 
+@pytest.mark.parametrize("ns", ["", "sub:outer", "sub:outer|deep:inner", "sub:outer|1", "sub"])
+def test_what_is_asked_is_asked_at_the_head_of_its_own_graph(desk: Desk, ns: str) -> None:
+    """The root waits in one task, the graph inside in another; an edit of either moves on from the question."""
+    for edited in dict.fromkeys(("", ns)):
+        name = f"{ns} edited at {edited}"
+        lease = desk.start(worker := desk.worker(name), name, name)
+        tasks = {ns: "k", "": "outer" if ns else "k"}
+        for place in tasks:
+            desk.put(lease, "c1", thread_id=name, ns=place)
+        question = NewQuestion("q1", "go?")
+        for place, task in tasks.items():
+            write = (-3, "__interrupt__", 1)
+            desk.write(lease, "c1", task, write, thread_id=name, ns=place, questions=[question], kind="task_asked")
+        desk.finish(lease, RunStatus.INTERRUPTED)
+        assert desk.do(desk.store.list_asked(ONE_USER, name)) == ["q1"]
+
+        edit = desk.start(worker, f"edit of {name}", name, driver="edit")
+        desk.put(edit, "c2", "c1", thread_id=name, ns=edited)
+        desk.finish(edit)
+
+        assert desk.do(desk.store.list_asked(ONE_USER, name)) == []
+    assert desk.do(desk.store.list_asked(ONE_USER, "nowhere")) == []
+
+
 def test_questions_of_all_threads(desk: Desk) -> None:
     """Those that wait, the oldest first, of one owner or of all."""
     for n, (owner, thread_id) in enumerate([("", "t"), ("ann", "t"), ("", "u")]):

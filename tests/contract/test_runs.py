@@ -294,7 +294,7 @@ def test_a_chains_base_is_where_it_began(desk: Desk) -> None:
     desk.finish(first)
     second = desk.start(worker, "r2")
     desk.put(second, "c2", "c1")
-    desk.ask(second)
+    desk.ask(second, at="c2")
     desk.finish(second, RunStatus.INTERRUPTED)
 
     desk.answer(worker, {"q1": "yes"}, "r3")
@@ -452,7 +452,7 @@ def test_what_a_chain_costs_is_summed_over_its_runs_and_crashes(desk: Desk) -> N
     desk.clock.advance(TTL_S)
     lease = desk.take_over(desk.worker("w2"))
     desk.put(lease, "c2", "c1", usage=Usage(steps=1, tool_calls=2))
-    desk.ask(lease)
+    desk.ask(lease, at="c2")
     desk.finish(lease, RunStatus.INTERRUPTED, usage=Usage(active_s=0.25))
     second = desk.answer(desk.worker("w3"), {"q1": "yes"}).lease
     assert second is not None

@@ -365,6 +365,9 @@ class Play:
         assert max(decided.values(), default=1) == 1, "one question was decided twice"
         assert self.model.taken <= decided.keys(), "a decision that was accepted is lost"
         assert self.allowed_in_finished_chains() <= {*seen}, "a decision has come to nothing"
+        made = {decision.run_id for decision in self.home.decisions()}
+        unused = [run for run in self.runs() if run.run_id in made and not run.attempt and run.cause == "superseded"]
+        assert not unused, "an input has dropped a decision that nobody had used"
 
         ran, waits = {turn_of(run) for run in self.runs() if run.key}, {turn_of(one) for one in self.queued()}
         assert self.model.accepted <= ran | waits | self.model.dropped, "an input that was accepted is lost"

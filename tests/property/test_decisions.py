@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from hypothesis import assume, given
@@ -51,8 +52,8 @@ def calls_of(names: Sequence[str]) -> list[dict[str, Any]]:
 def asked(payload: Any, tool_calls: Sequence[Mapping[str, Any]] = ()) -> Interrupt:
     """The question as it would be recorded."""
     new = understood(Asked(value=payload, id="q"), tool_calls)
-    fields = {"kind": new.kind, "actions": new.actions, "schema": new.schema}
-    return Interrupt("q", 1, "t", "", "k", None, "c", payload, InterruptState.PENDING, 0.0, **fields)
+    place = Interrupt("q", 1, "t", "", "k", None, "c", payload, InterruptState.PENDING, 0.0)
+    return replace(place, kind=new.kind, actions=new.actions, schema=new.schema)
 
 
 def review(names: Sequence[str], allowed: Mapping[str, Sequence[str]]) -> dict[str, Any]:

@@ -519,15 +519,16 @@ def test_the_file_says_the_same(tmp_path: Path) -> None:
 # -- killed in between ---------------------------------------------------------------------------------------------
 
 
-def life(folder: str, point: Any) -> Any:
+def life(folder: str, point: Any, again: str = "") -> Any:
     """Dies at a point of the store; without one it goes on, its model being told what came of the call."""
+    asked: dict[str, Any] = {"thread": "t", "idempotency_key": "k"}
     with home_in(folder) as home:
         turns = [] if point is None else [calls(("charge", 5))]
         agent = home.protect(bare(home, *turns), settings=settings({"charge": {"auto": RULES + "small"}}))
         if point is None:
-            return told(agent.continue_run("t"))
+            return told(agent.continue_run("t") if again == "continue" else agent.invoke(PAY, **asked))
         die_at(home.store, *point)
-        agent.invoke(PAY, thread="t")
+        agent.invoke(PAY, **asked)
 
 
 POINTS = [
@@ -539,12 +540,13 @@ POINTS = [
 
 
 @pytest.mark.crash
+@pytest.mark.parametrize("again", ["continue", "send again"])
 @pytest.mark.parametrize("point", POINTS, ids=lambda point: f"{point[0]} {point[2]}")
-def test_a_decision_by_rule_outlives_the_process(tmp_path: Path, point: Any) -> None:
-    """Killed between asking and deciding, or after: continuing decides once, and the act happens."""
+def test_a_decision_by_rule_outlives_the_process(tmp_path: Path, point: Any, again: str) -> None:
+    """Killed between asking and deciding, or after: going on decides once, and the act happens."""
     live_and_die(life, tmp_path, point)
 
-    assert [tuple(each) for each in live(life, tmp_path, None)] == [("success", "charged 5")]
+    assert [tuple(each) for each in live(life, tmp_path, None, again)] == [("success", "charged 5")]
     with home_in(tmp_path) as home:
         assert len(home.decisions()) == 1
         assert set(home.outside.seen) == {"charge 5"}

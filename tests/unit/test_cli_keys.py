@@ -106,8 +106,8 @@ def test_a_table_says_how_much(type_: Type) -> None:
 
     lines = [line.split() for line in first.out.splitlines()]
     assert lines[0] == ["WHAT", "VALUES", "RESEALED"]
-    assert ["questions", "1", "1"] in lines
-    assert ["questions", "1", "0"] in [line.split() for line in second.out.splitlines()]
+    assert ["questions", "2", "2"] in lines  # what is asked, and what it is about
+    assert ["questions", "2", "0"] in [line.split() for line in second.out.splitlines()]
 
 
 def test_wrong_keys_are_told_and_change_nothing(type_: Type) -> None:

@@ -12,11 +12,14 @@ import pytest
 from ninelives.config import (
     KEYS,
     KEYS_VARIABLE,
+    ApprovalsSettings,
     EffectRule,
     GraphStateSettings,
     LeaseSettings,
     Price,
+    QuestionsSettings,
     Settings,
+    ToolApproval,
     default_text,
     variable_of,
     write_default,
@@ -59,7 +62,9 @@ required = true
 
 [approvals]
 auto_approve = true
-tools = { read = "shadow" }
+
+[approvals.tools]
+read = "shadow"
 
 [approvals.tools.charge]
 policy = "ask"
@@ -164,6 +169,14 @@ def test_every_variable_wins_over_the_file(here: Path) -> None:
         "NINELIVES_CONFIG_STORE": '["language"]',
         "NINELIVES_CONFIG_SUPPLY": '{ token = "shop.secrets:token" }',
         "NINELIVES_ENCRYPTION_REQUIRED": "false",
+        "NINELIVES_APPROVALS_TOOLS": '{ charge = "shadow" }',
+        "NINELIVES_APPROVALS_AUTO_APPROVE": "false",
+        "NINELIVES_QUESTIONS_DEADLINE_S": "60",
+        "NINELIVES_QUESTIONS_AT_DEADLINE": "reject",
+        "NINELIVES_QUESTIONS_TEXT": "nobody was there",
+        "NINELIVES_QUESTIONS_TO": "dan",
+        "NINELIVES_QUESTIONS_REMIND_S": "30",
+        "NINELIVES_QUESTIONS_ON_INPUT": "answer",
         "NINELIVES_EFFECTS_MODEL": "paid",
         "NINELIVES_EFFECTS_TOOLS": '{ mail = { unknown = "skip" } }',
         "NINELIVES_PRICES": '{ "small-model" = { input = 0, output = 1 } }',
@@ -182,6 +195,8 @@ def test_every_variable_wins_over_the_file(here: Path) -> None:
     assert settings.config.store == ("language",)
     assert settings.config.supply == {"token": "shop.secrets:token"}
     assert settings.encryption.required is False
+    assert settings.approvals == ApprovalsSettings(tools={"charge": ToolApproval(policy="shadow")})
+    assert settings.questions == QuestionsSettings(60.0, "reject", "nobody was there", ("dan",), 30.0, "answer")
     assert (settings.effects.model, settings.effects.tools) == ("paid", {"mail": EffectRule(unknown="skip")})
     assert settings.prices == {"small-model": Price(0.0, 1.0)}
 

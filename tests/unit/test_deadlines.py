@@ -263,6 +263,7 @@ def test_an_answer_in_time_wins_over_a_sweep_that_has_looked_already(home: Home,
     agent.invoke(asks("in"), thread="t")
     clock.advance(DAY)
     (due,) = home.store.perform(home.store.list_due(ONE_USER))
+    assert due is not None
 
     sweep(home.store)
     agent.invoke(Command(resume="yes"), thread="t")

@@ -12,7 +12,7 @@ import pytest
 from langchain_core.messages import AIMessage, HumanMessage
 from langchain_core.tools import StructuredTool
 from langgraph.graph import END, START, StateGraph
-from langgraph.types import Command, interrupt
+from langgraph.types import Command, StateUpdate, interrupt
 from pydantic import BaseModel, create_model
 
 from agents import SAFE_S, Home, Log, asks, chain, config, fan, step
@@ -588,9 +588,10 @@ def test_only_the_answer_that_failed_is_asked_for_again(home: Home) -> None:
     """A node that asks twice and fails on its second answer: continuing uses both, asking again keeps the first."""
     agent, _ = waiting(home, picky_twice)
     agent.decide("t", "ann")
-    for again in (lambda: agent.decide("t", "many"), lambda: agent.continue_run("t")):
-        with pytest.raises(ValueError, match="'many'"):
-            again()
+    with pytest.raises(ValueError, match="'many'"):
+        agent.decide("t", "many")
+    with pytest.raises(ValueError, match="'many'"):
+        agent.continue_run("t")
 
     agent.ask_again("t")
 
@@ -774,3 +775,42 @@ def test_what_cannot_be_shown_can_be_decided(home: Home) -> None:
 
     assert isinstance(listed.payload, Unreadable)
     assert agent.continue_run("t")["log"] == ["yes"]
+
+
+def nested(home: Home) -> Any:
+    """A graph whose second node is a graph that has done a step and then asks."""
+    inner = chain(step("a", home.outside), question("go?"))
+    graph = StateGraph(Log).add_node("first", step("first")).add_node("inner", inner).add_node("last", step("last"))
+    graph.add_edge(START, "first").add_edge("first", "inner").add_edge("inner", "last")
+    return home.protect(graph.compile())
+
+
+@pytest.mark.parametrize("how", [{}, {"as_node": "first"}])
+def test_an_edit_around_a_graph_that_waits_inside_is_refused(home: Home, how: Any) -> None:
+    """It would begin anew, and do again what it has done: that is told, nothing changes, and the answer is taken."""
+    agent = nested(home)
+    agent.invoke(asks("in"), thread="t")
+
+    with pytest.raises(UnfinishedRunError, match="graph 'inner' inside it has begun"):
+        agent.update_state(config("t"), asks("edit"), **how)
+    with pytest.raises(UnfinishedRunError, match="graph 'inner' inside it has begun"):
+        agent.bulk_update_state(config("t"), [[StateUpdate(asks("edit"), how.get("as_node"))]])
+
+    agent.decide("t", "yes")
+    assert home.outside.seen == ["a"]
+
+
+def test_an_edit_inside_or_instead_of_a_graph_that_waits_is_made(home: Home) -> None:
+    """Its own state can be changed, and its result be put in its place; nothing runs again for it."""
+    agent = nested(home)
+    agent.invoke(asks(), thread="t")
+    ns = agent.get_state(config("t"), subgraphs=True).tasks[0].state.config["configurable"]["checkpoint_ns"]
+
+    agent.update_state(config("t", checkpoint_ns=ns), asks("edit"), as_node="a")
+    agent.invoke(asks(), thread="u")
+    agent.update_state(config("u"), asks("instead"), as_node="inner")
+
+    assert agent.continue_run("u")["log"] == ["first", "instead", "last"]
+    (asked,) = agent.continue_run("t")["__interrupt__"]
+    assert "edit" in agent.decide("t", "yes", interrupt_id=asked.id)["log"]
+    assert home.outside.seen == ["a", "a"]

@@ -473,3 +473,52 @@ def test_an_answer_waits_its_turn(home: Home) -> None:
 
     assert [type(one) for one in ended if one] == [InvalidDecisionError]
     assert [question.payload for question in home.questions()] == ["two"]
+
+
+# -- graphs inside, by what they keep --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("saver", [None, True, False])
+@pytest.mark.parametrize("called", ["as a node", "in a node"])
+def test_a_graph_inside_asks_whatever_it_keeps(home: Home, saver: Any, called: str) -> None:
+    """Each of its questions finds its own answer, also of a graph that keeps nothing and begins anew for it."""
+    inner = chain(asking("one"), asking("two"), checkpointer=saver)
+
+    def node(state: Log) -> Any:
+        return {"log": inner.invoke(asks())["log"]}
+
+    graph: Any = StateGraph(Log).add_node("sub", inner if called == "as a node" else node)
+    agent = home.protect(graph.add_edge(START, "sub").add_edge("sub", END).compile())
+
+    first = ids(agent.invoke(asks(), thread="t"))
+    second = ids(agent.invoke(Command(resume={first["one"]: "1"}), thread="t"))
+    assert set(ids(agent.continue_run("t"))) == {"two"}
+    out = agent.invoke(Command(resume={second["two"]: "2"}), thread="t")
+
+    assert out["log"] == ["one: 1", "two: 2"]
+    assert [question.payload for question in home.questions(pending_only=False)] == ["one", "two"]
+
+
+def test_equal_questions_of_a_graph_that_keeps_nothing(home: Home) -> None:
+    """Asked in parallel, in a loop, and by two calls of it in one node: an answer is given to its own place only."""
+
+    def again(state: Log) -> Any:
+        return {"log": [f"again {interrupt('?')}"]}
+
+    inner: Any = StateGraph(Log).add_node("x", asking("x", "?")).add_node("y", asking("y", "?")).add_node(again)
+    inner.add_edge(START, "x").add_edge(START, "y").add_edge(["x", "y"], "again")
+    inner.add_conditional_edges("again", lambda s: END if "again 4" in s["log"] else "again", ["again", END])
+    sub = inner.compile(checkpointer=False)
+    graph: Any = StateGraph(Log).add_node("sub", sub).add_node("twice", sub).add_edge(START, "sub")
+    agent = home.protect(graph.add_edge("sub", "twice").add_edge("twice", END).compile())
+
+    out = agent.invoke(asks(), thread="t")
+    asked = [question.id for question in out["__interrupt__"]]
+    out = agent.invoke(Command(resume=dict(zip(asked, "12", strict=True))), thread="t")
+    for answer in "34":
+        asked += [question.id for question in out["__interrupt__"]]
+        out = agent.invoke(Command(resume=answer), thread="t")
+
+    asked += [question.id for question in out["__interrupt__"]]
+    assert len({*asked}) == len(asked) == 6
+    assert {"again 3", "again 4"} < {*out["log"]}

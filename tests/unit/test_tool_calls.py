@@ -13,22 +13,19 @@ from typing import Any
 
 import pytest
 from langchain.agents import create_agent
-from langchain.agents.middleware import HumanInTheLoopMiddleware
-from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
+from langchain.agents.middleware import AgentMiddleware, HumanInTheLoopMiddleware, hook_config
+from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
+from langchain_core.runnables import RunnableLambda
 from langchain_core.tools import StructuredTool, tool
 from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode
 from langgraph.types import Command, interrupt
 
-from agents import SAFE_S, Home
-from models import Replies
-from ninelives import InvalidDecisionError, UnfinishedRunError, approve, edit, effect, reject, respond
+from agents import SAFE_S, Home, Log, asks, chain, config, keeper_of
+from models import Replies, call, results, well_formed
+from ninelives import InvalidDecisionError, LeaseLostError, approve, edit, effect, reject, respond
 from ninelives.config import EffectRule, EffectsSettings, Settings
 from ninelives.model import ONE_USER
-
-
-def call(name: str, call_id: str, /, **args: Any) -> dict[str, Any]:
-    return {"name": name, "args": args, "id": call_id, "type": "tool_call"}
 
 
 def bare(home: Home, tools: Sequence[Any], calls: Sequence[dict[str, Any]], **options: Any) -> Any:
@@ -40,10 +37,6 @@ def bare(home: Home, tools: Sequence[Any], calls: Sequence[dict[str, Any]], **op
     graph = StateGraph(MessagesState).add_node("model", model).add_node("tools", ToolNode([*tools]))
     graph.add_edge(START, "model").add_edge("model", "tools").add_edge("tools", END)
     return home.protect(graph.compile(), **options)
-
-
-def results(out: Any) -> dict[str, Any]:
-    return {m.tool_call_id: m.content for m in out["messages"] if isinstance(m, ToolMessage)}
 
 
 def asked(out: Any) -> dict[Any, str]:
@@ -179,12 +172,312 @@ def test_a_done_thread_keeps_no_copies(home: Home) -> None:
     """What was recorded of single calls goes when the run is done."""
     agent = bare(home, [delete], [call("delete", name, name=name) for name in "ab"])
     ids = asked(agent.invoke({"messages": []}, thread="t"))
+    tasks = {question.task_id for question in home.questions()}
     agent.invoke(Command(resume={ids["delete a?"]: 1}), thread="t")
-    kept = home.store.perform(home.store.list_calls(ONE_USER, "t"))
+    kept = home.store.perform(home.store.list_calls(ONE_USER, "t", tasks))
     agent.decide("t", 2)
 
-    assert len(kept) == 1
-    assert home.store.perform(home.store.list_calls(ONE_USER, "t")) == {}
+    assert [output.content for output in kept] == ["a: 1"]
+    assert home.store.perform(home.store.list_calls(ONE_USER, "t", tasks)) == []
+
+
+@pytest.mark.parametrize("kind", ["sync", "async"])
+def test_graphs_in_calls_are_told_apart(home: Home, kind: str) -> None:
+    """Three calls run a graph each: one is done, two ask. Answered one by one, each goes on in its own state."""
+    ran: list[str] = []
+
+    def quiet(state: Log) -> Any:
+        ran.append("quiet")
+        return {"log": ["quiet"]}
+
+    def asking(word: str) -> Any:
+        def before(state: Log) -> Any:
+            ran.append(word)
+            return {"log": [word]}
+
+        def ask(state: Log) -> Any:
+            return {"log": [str(interrupt(f"{word}?"))]}
+
+        return chain(before, ask)
+
+    graphs = {"q": chain(quiet), "x": asking("x"), "y": asking("y")}
+
+    def use(which: str) -> str:
+        return str(graphs[which].invoke(asks())["log"])
+
+    async def ause(which: str) -> str:
+        return str((await graphs[which].ainvoke(asks()))["log"])
+
+    body: Any = {"func": use} if kind == "sync" else {"coroutine": ause}
+    made = StructuredTool.from_function(**body, name="use", description="Use.")
+    agent = bare(home, [made], [call("use", which, which=which) for which in "qxy"])
+    ids = asked(agent.invoke({"messages": []}, thread="t"))
+
+    left = asked(agent.invoke(Command(resume={ids["y?"]: "Y"}), thread="t"))
+    out = agent.invoke(Command(resume={ids["x?"]: "X"}), thread="t")
+
+    assert left == {"x?": ids["x?"]}
+    assert results(out) == {"q": "['quiet']", "x": "['x', 'X']", "y": "['y', 'Y']"}
+    assert sorted(ran) == ["quiet", "x", "y"]
+
+
+def test_a_tool_node_inside_a_tool_asks_likewise(home: Home) -> None:
+    """An agent called by a tool has a bare tool node of its own, beside another call that asks."""
+
+    def inner_model(state: MessagesState) -> Any:
+        return {"messages": [AIMessage("", id="in", tool_calls=[call("delete", name, name=name) for name in "ab"])]}
+
+    inner = StateGraph(MessagesState).add_node("model", inner_model).add_node("tools", ToolNode([delete]))
+    inner.add_edge(START, "model").add_edge("model", "tools").add_edge("tools", END)
+    helper = inner.compile()
+
+    def delegate(what: str) -> str:
+        said = helper.invoke({"messages": []})["messages"][1:]
+        return ", ".join(str(message.content) for message in said)
+
+    made = StructuredTool.from_function(delegate, name="delegate", description="Have it done.")
+    agent = bare(home, [made, delete], [call("delegate", "1", what="x"), call("delete", "2", name="c")])
+
+    ids = asked(agent.invoke({"messages": []}, thread="t"))
+    assert {*ids} == {"delete a?", "delete b?", "delete c?"}
+    agent.invoke(Command(resume={ids["delete b?"]: "B", ids["delete c?"]: "C"}), thread="t")
+    out = agent.decide("t", "A")
+
+    assert results(out) == {"1": "a: A, b: B", "2": "c: C"}
+
+
+@pytest.mark.parametrize("asynchronous", [True, False])
+def test_a_stream_shows_each_question(home: Home, asynchronous: bool) -> None:
+    """Also what is streamed has both, under the ids that are answered; a plain answer is enough for the last one."""
+    kind = adelete if asynchronous else delete
+    agent = bare(home, [kind], [call(kind.name, name, name=name) for name in "ab"])
+
+    async def streamed() -> list[Any]:
+        return [part async for part in agent.astream({"messages": []}, thread="t")]
+
+    parts = asyncio.run(streamed()) if asynchronous else list(agent.stream({"messages": []}, thread="t"))
+    ids = {one.value: one.id for part in parts for one in part.get("__interrupt__", ())}
+    agent.invoke(Command(resume={ids["delete a?"]: "A"}), thread="t")
+    out = agent.invoke(Command(resume="B"), thread="t")
+
+    assert {*ids.values()} == {question.interrupt_id for question in home.questions(pending_only=False)}
+    assert results(out) == {"a": "a: A", "b": "b: B"}
+
+
+def test_a_plain_answer_to_several_questions_is_refused(home: Home) -> None:
+    """Nobody knows which of them it is for; nothing is changed."""
+    agent = bare(home, [delete], [call("delete", name, name=name) for name in "ab"])
+    agent.invoke({"messages": []}, thread="t")
+
+    with pytest.raises(InvalidDecisionError, match="2"):
+        agent.invoke(Command(resume="yes"), thread="t")
+
+    assert len(home.questions()) == 2
+    assert home.statuses() == ["interrupted"]
+
+
+def test_equal_calls_are_two_acts(home: Home) -> None:
+    """One of two calls with the same id and arguments has ended: the other one's act is still to be done."""
+    paid: list[str] = []
+
+    @effect
+    def charge(order: str) -> str:
+        paid.append(order)
+        return f"charge {len(paid)}"
+
+    def pay(order: str) -> str:
+        done = charge(order)
+        if len(paid) == 2 and not failed:
+            failed.append(order)
+            raise RuntimeError("behind the act")
+        return done
+
+    failed: list[str] = []
+    made = StructuredTool.from_function(pay, name="pay", description="Pay.")
+    agent = bare(home, [made], [call("pay", "same", order="o"), call("pay", "same", order="o")])
+    with pytest.raises(RuntimeError):
+        agent.invoke({"messages": []}, thread="t")
+
+    out = agent.continue_run("t")
+
+    assert paid == ["o", "o"]
+    assert sorted(m.content for m in out["messages"] if isinstance(m, ToolMessage)) == ["charge 1", "charge 2"]
+
+
+async def test_async_calls_are_all_waited_for(home: Home) -> None:
+    """One asks at once: the slow one beside it goes to its end, and is not run again."""
+    ran: list[str] = []
+    go = asyncio.Event()
+
+    async def slow(what: str) -> str:
+        ran.append(what)
+        await asyncio.wait_for(go.wait(), SAFE_S)
+        return what
+
+    async def ask(what: str) -> str:
+        go.set()
+        return str(interrupt(what))
+
+    tools = [StructuredTool.from_function(coroutine=f, name=f.__name__, description="x") for f in (slow, ask)]
+    agent = bare(home, tools, [call("ask", "1", what="well?"), call("slow", "2", what="slow")])
+    await agent.ainvoke({"messages": []}, thread="t")
+    go.clear()
+
+    out = await agent.adecide("t", "yes")
+
+    assert results(out) == {"1": "yes", "2": "slow"}
+    assert ran == ["slow"]
+
+
+def test_outputs_of_every_kind_are_given_back(home: Home) -> None:
+    """Errors that the tool node has made messages of, updates of the state, several messages at once."""
+
+    class State(MessagesState):
+        note: str
+
+    ran: list[str] = []
+
+    def fails(what: str) -> str:
+        ran.append("fails")
+        raise ValueError(what)
+
+    def note(what: str) -> Any:
+        ran.append("note")
+        return Command(update={"note": what, "messages": [ToolMessage("noted", tool_call_id="2")]})
+
+    def several(what: str) -> Any:
+        ran.append("several")
+        return [ToolMessage("more", tool_call_id="3"), Command(update={"messages": [HumanMessage(what, id="h")]})]
+
+    def model(state: State) -> Any:
+        kinds = enumerate(("fails", "note", "several", "delete"), 1)
+        made = [call(name, str(n), what="x") for n, name in kinds if name != "delete"]
+        return {"messages": [AIMessage("", id="ai", tool_calls=[*made, call("delete", "4", name="a")])]}
+
+    tools = [StructuredTool.from_function(f, description="x") for f in (fails, note, several)]
+    graph = StateGraph(State).add_node("model", model)
+    graph.add_node("tools", ToolNode([*tools, delete], handle_tool_errors=True))
+    graph.add_edge(START, "model").add_edge("model", "tools").add_edge("tools", END)
+    agent = home.protect(graph.compile())
+    agent.invoke({"messages": []}, thread="t")
+
+    out = agent.decide("t", "yes")
+
+    assert sorted(ran) == ["fails", "note", "several"]
+    assert out["note"] == "x"
+    assert results(out).keys() == {"1", "2", "3", "4"}
+    assert [m.status for m in out["messages"] if isinstance(m, ToolMessage) and m.tool_call_id == "1"] == ["error"]
+    assert [m.content for m in out["messages"] if isinstance(m, HumanMessage)] == ["x"]
+
+
+def test_what_cannot_be_recorded_by_itself_still_counts(home: Home) -> None:
+    """An output that could not be loaded again is part of its step all the same; it is only made again."""
+
+    class Odd:
+        pass
+
+    ran: list[str] = []
+
+    def odd(what: str) -> Any:
+        ran.append(what)
+        return ToolMessage("odd", tool_call_id="1", additional_kwargs={"odd": Odd()} if len(ran) == 1 else {})
+
+    made = StructuredTool.from_function(odd, description="Odd.")
+    agent = bare(home, [made, delete], [call("odd", "1", what="x"), call("delete", "2", name="a")])
+    agent.invoke({"messages": []}, thread="t")
+
+    assert results(agent.decide("t", "yes")) == {"1": "odd", "2": "a: yes"}
+    assert ran == ["x", "x"]
+
+
+def test_a_lost_lease_stops_the_run_where_a_call_is_recorded(home: Home) -> None:
+    """Somebody else has the run by now: nothing is recorded, and what the node does about errors does not help."""
+    taken: list[str] = []
+
+    def slow(what: str) -> str:
+        if not taken:
+            taken.append(what)
+            home.store.perform(home.store.bury_worker(keeper_of(agent).worker().worker_id))
+            home.neighbour().takes(home.runs()[0])
+        return what
+
+    made = StructuredTool.from_function(slow, description="Slow.")
+    agent = bare(home, [made], [call("slow", n, what=n) for n in "ab"])
+
+    with pytest.raises(LeaseLostError):
+        agent.invoke({"messages": []}, thread="t")
+
+    tasks = {task.id for task in agent.get_state(config()).tasks}
+    assert len(tasks) == 1
+    assert home.store.perform(home.store.list_calls(ONE_USER, "t", tasks)) == []
+
+
+def test_the_graph_of_the_user_is_not_changed(home: Home) -> None:
+    """Its tool node and its tools are what they were."""
+    node, calls = ToolNode([delete]), [call("delete", name, name=name) for name in "ab"]
+    graph = StateGraph(MessagesState).add_node("model", lambda state: {"messages": [AIMessage("", tool_calls=calls)]})
+    graph.add_node("tools", node).add_edge(START, "model").add_edge("model", "tools").add_edge("tools", END)
+    before, attributes = {**vars(node)}, {**vars(delete)}
+
+    home.protect(graph.compile()).invoke({"messages": []}, thread="t")
+
+    assert vars(node) == before
+    assert vars(delete) == attributes
+
+
+@pytest.mark.parametrize("wrapped", ["behind a function", "with a config"])
+def test_a_tool_node_may_be_part_of_a_node(home: Home, wrapped: str) -> None:
+    """Behind another step, or bound to a config: its calls ask each for themselves."""
+    node: Any = ToolNode([delete])
+    bound = RunnableLambda(lambda state: state) | node if "function" in wrapped else node.with_config(tags=["x"])
+
+    def model(state: MessagesState) -> Any:
+        return {"messages": [AIMessage("", id="ai", tool_calls=[call("delete", name, name=name) for name in "ab"])]}
+
+    graph = StateGraph(MessagesState).add_node("model", model).add_node("tools", bound)
+    graph.add_edge(START, "model").add_edge("model", "tools").add_edge("tools", END)
+    agent = home.protect(graph.compile())
+    ids = asked(agent.invoke({"messages": []}, thread="t"))
+
+    out = agent.invoke(Command(resume={ids["delete b?"]: "B", ids["delete a?"]: "A"}), thread="t")
+
+    assert results(out) == {"a": "a: A", "b": "b: B"}
+
+
+def test_a_call_of_its_own_task_is_not_recorded_twice(home: Home) -> None:
+    """LangChain's agents give each call a task: its record is LangGraph's."""
+    script = [AIMessage("", tool_calls=[call("delete", name, name=name) for name in "ab"]), AIMessage("done")]
+    agent = home.protect(create_agent(Replies(replies=script), [delete]))
+    ids = asked(agent.invoke({"messages": [HumanMessage("go")]}, thread="t"))
+    tasks = {question.task_id for question in home.questions()}
+
+    agent.invoke(Command(resume={ids["delete a?"]: 1}), thread="t")
+
+    assert len(tasks) == 2
+    assert home.store.perform(home.store.list_calls(ONE_USER, "t", tasks)) == []
+
+
+async def test_a_subagents_sync_tools_run_in_threads_of_the_run(home: Home) -> None:
+    """So that the run is not let go of while one of them is alive, also on a loop of the caller's."""
+    names: list[str] = []
+
+    def look(what: str) -> str:
+        names.append(threading.current_thread().name)
+        return what
+
+    script = [AIMessage("", tool_calls=[call("look", "1", what="x")]), AIMessage("ok")]
+    inner = create_agent(Replies(replies=script), [StructuredTool.from_function(look, description="Look.")])
+
+    async def helper(task: str) -> str:
+        """Have it done."""
+        out = await inner.ainvoke({"messages": [HumanMessage(task)]})
+        return str(out["messages"][-1].content)
+
+    agent = bare(home, [StructuredTool.from_function(coroutine=helper)], [call("helper", "h", task="look")])
+
+    await agent.ainvoke({"messages": []}, thread="t")
+
+    assert [name.startswith("ninelives") for name in names] == [True]
 
 
 # -- what people have decided holds at the tools -------------------------------------------------------------------
@@ -361,6 +654,102 @@ def test_a_call_that_was_changed_after_its_approval_does_not_run(home: Home) -> 
     assert "not the one that was approved" in results(out)["1"]
 
 
+class Jumps(AgentMiddleware[Any, Any, Any]):
+    """Sends the last message to the tools, whatever was decided about it."""
+
+    @hook_config(can_jump_to=["tools"])
+    def after_model(self, state: Any, runtime: Any) -> Any:
+        last = next(m for m in reversed(state["messages"]) if isinstance(m, AIMessage))
+        return {"jump_to": "tools"} if last.tool_calls else None
+
+
+def test_a_middleware_that_jumps_to_the_tools_does_not_run_a_rejected_call(home: Home) -> None:
+    """The executor refuses it, and the model keeps the one message that it got about the call."""
+    removed: list[str] = []
+    script = [AIMessage("", tool_calls=[call("delete_file", "1", path="a")]), AIMessage("done")]
+    review = HumanInTheLoopMiddleware(interrupt_on={"delete_file": True})
+    model = Replies(replies=script)
+    agent = home.protect(create_agent(model, [remover(removed)], middleware=[Jumps(), review]))
+    agent.invoke({"messages": [HumanMessage("clean up")]}, thread="t")
+
+    out = agent.decide("t", reject("keep it"))
+
+    assert removed == []
+    assert "keep it" in results(out)["1"]
+    assert well_formed(model.shown[-1])
+
+
+def test_a_decision_holds_for_its_own_message_only(home: Home) -> None:
+    """A model that gives its calls the same ids again: what was rejected once says nothing about the next message."""
+    removed: list[str] = []
+
+    def look(path: str) -> str:
+        """Look."""
+        return f"looked at {path}"
+
+    script = [AIMessage("", tool_calls=[call("delete_file", "1", path="a")])]
+    script += [AIMessage("", tool_calls=[call("look", "1", path="a")]), AIMessage("done")]
+    agent = gated(home, script, [remover(removed), StructuredTool.from_function(look)])
+    agent.invoke({"messages": [HumanMessage("clean up")]}, thread="t")
+
+    out = agent.decide("t", reject("keep it"))
+
+    assert removed == []
+    assert results(out)["1"] == "looked at a"
+
+
+def reviewed_by_hand(home: Home, tools: ToolNode) -> Any:
+    """A graph whose gate is a node of its own, and whose tool node knows nothing of what is decided there."""
+
+    def model(state: MessagesState) -> Any:
+        return {"messages": [AIMessage("", id="ai", tool_calls=[call("delete_file", "1", path="a")])]}
+
+    def gate(state: MessagesState) -> Any:
+        request = {"name": "delete_file", "args": {"path": "a"}, "description": ""}
+        allowed = {"action_name": "delete_file", "allowed_decisions": ["approve", "edit", "reject"]}
+        interrupt({"action_requests": [request], "review_configs": [allowed]})
+        return {}
+
+    graph = StateGraph(MessagesState).add_node("model", model).add_node("gate", gate).add_node("tools", tools)
+    graph.add_edge(START, "model").add_edge("model", "gate").add_edge("gate", "tools").add_edge("tools", END)
+    return home.protect(graph.compile())
+
+
+def test_a_call_that_was_edited_does_not_run_as_it_was(home: Home) -> None:
+    """A graph that forgets the edit: nothing runs that nobody approved."""
+    removed: list[str] = []
+    agent = reviewed_by_hand(home, ToolNode([remover(removed)]))
+    agent.invoke({"messages": []}, thread="t")
+
+    out = agent.decide("t", edit({"path": "b"}))
+
+    assert removed == []
+    assert "not the one that was approved" in results(out)["1"]
+
+
+@pytest.mark.parametrize(("wrapper", "ran"), [("adds", ["a for ann"]), ("changes", [])])
+def test_a_wrapper_may_add_to_an_approved_call_but_not_change_it(home: Home, wrapper: str, ran: list[str]) -> None:
+    """What people were shown must be what the tool gets, right before it runs."""
+    removed: list[str] = []
+
+    def delete_file(path: str, user: str = "") -> str:
+        removed.append(f"{path} for {user}")
+        return "deleted"
+
+    def wrap(request: Any, execute: Any) -> Any:
+        more = {"user": "ann"} if wrapper == "adds" else {"path": "everything"}
+        return execute(request.override(tool_call={**request.tool_call, "args": {**request.tool_call["args"], **more}}))
+
+    made = StructuredTool.from_function(delete_file, description="Delete.")
+    agent = reviewed_by_hand(home, ToolNode([made], wrap_tool_call=wrap))
+    agent.invoke({"messages": []}, thread="t")
+
+    out = agent.decide("t", approve())
+
+    assert removed == ran
+    assert ("not the one that was approved" in results(out)["1"]) == (wrapper == "changes")
+
+
 # -- declared by the settings ----------------------------------------------------------------------------------------
 
 
@@ -421,113 +810,30 @@ def test_what_the_code_marks_stays_as_it_is(home: Home) -> None:
     assert len(home.effects()) == 1
 
 
-# -- histories stay well formed --------------------------------------------------------------------------------------
+@pytest.mark.parametrize("where", ["the graph's own tool node", "a subagent's"])
+def test_a_sync_tool_that_the_settings_declare_is_not_cut_off(home: Home, where: str) -> None:
+    """Nobody can cut off a thread: its time limit is its own word, and its result counts though it came later."""
 
-
-def well_formed(messages: Sequence[BaseMessage]) -> bool:
-    """Each call of a model is followed by its tool message, exactly one, before anybody else speaks."""
-    due: list[str] = []
-    for message in messages:
-        if isinstance(message, ToolMessage):
-            if message.tool_call_id not in due:
-                return False
-            due.remove(message.tool_call_id)
-        elif due:
-            return False
-        elif isinstance(message, AIMessage):
-            due = [one["id"] or "" for one in message.tool_calls]
-    return not due
-
-
-def stopped(home: Home, tools: Sequence[Any], calls: list[dict[str, Any]], make: Any) -> tuple[Any, Replies]:
-    """An agent on whose thread "t" a tool failed, so that its call has no result."""
-    model = Replies(replies=[AIMessage("", tool_calls=calls), AIMessage("well"), AIMessage("well")])
-    agent = home.protect(make(model, [*tools]))
-    with pytest.raises(RuntimeError):
-        agent.invoke({"messages": [HumanMessage("go")]}, thread="t")
-    return agent, model
-
-
-def deep(model: Any, tools: list[Any]) -> Any:
-    from deepagents import create_deep_agent
-
-    return create_deep_agent(model=model, tools=tools)
-
-
-@pytest.mark.parametrize("make", [create_agent, deep], ids=["langchain", "deepagents"])
-def test_a_new_input_finds_no_call_without_its_result(home: Home, make: Any) -> None:
-    """One call had ended, one had not: the model is shown the one's real result, and that the other did not end."""
-
-    def work(what: str) -> str:
-        """Work."""
-        if what == "bad":
-            raise RuntimeError("bad")
-        return f"did {what}"
-
-    calls = [call("work", "1", what="good"), call("work", "2", what="bad")]
-    agent, model = stopped(home, [StructuredTool.from_function(work)], calls, make)
-
-    out = agent.invoke({"messages": [HumanMessage("never mind")]}, thread="t", on_unfinished="abandon")
-
-    assert well_formed(model.shown[-1])
-    assert results(out)["1"] == "did good"
-    assert "not carried out" in results(out)["2"]
-    assert out["messages"][-1].content == "well"
-
-
-def test_an_act_that_may_have_happened_is_not_called_undone(home: Home) -> None:
-    """The model is told that nobody knows; what is recorded as done is told with its result."""
-
-    def charge(order: str) -> str:
-        """Charge."""
-        if order == "bad":
-            raise RuntimeError("the line is dead")
+    def slow(order: str) -> str:
+        """Be slow."""
+        threading.Event().wait(0.1)
         return f"charged {order}"
 
-    made = effect(StructuredTool.from_function(charge))
-    agent, model = stopped(home, [made], [call("charge", "1", order="bad")], create_agent)
+    made = StructuredTool.from_function(slow)
+    settings = Settings(effects=EffectsSettings(tools={"slow": EffectRule(timeout_s=0.01)}))
+    script = [AIMessage("", tool_calls=[call("slow", "1", order="o")]), AIMessage("ok")]
+    inner = create_agent(Replies(replies=script), [made])
 
-    out = agent.invoke({"messages": [HumanMessage("never mind")]}, thread="t", on_unfinished="abandon")
+    async def helper(task: str) -> str:
+        """Have it done."""
+        return str((await inner.ainvoke({"messages": [HumanMessage(task)]}))["messages"][-1].content)
 
-    assert well_formed(model.shown[-1])
-    assert "not known" in results(out)["1"]
+    if where == "a subagent's":
+        delegates = StructuredTool.from_function(coroutine=helper)
+        agent = bare(home, [delegates], [call("helper", "h", task="x")], settings=settings)
+    else:
+        agent = bare(home, [made], [call("slow", "1", order="o")], settings=settings)
 
+    agent.invoke({"messages": []}, thread="t")
 
-def test_a_start_over_begins_well_formed(home: Home) -> None:
-    """The turn before was abandoned and has left open calls; the next one, started over, still closes them."""
-
-    def work(what: str) -> str:
-        """Work."""
-        tried.append(what)
-        if len(tried) < 3:
-            raise RuntimeError("bad")
-        return f"did {what}"
-
-    tried: list[str] = []
-    agent, model = stopped(home, [StructuredTool.from_function(work)], [call("work", "1", what="bad")], create_agent)
-    model.replies.insert(1, AIMessage("", tool_calls=[call("work", "2", what="bad")]))
-    with pytest.raises(RuntimeError):
-        agent.invoke({"messages": [HumanMessage("again")]}, thread="t", on_unfinished="abandon")
-
-    out = agent.start_over("t")
-
-    assert well_formed(model.shown[-1])
-    assert [m.content for m in out["messages"] if isinstance(m, HumanMessage)] == ["go", "again"]
-
-
-def test_a_question_that_is_dropped_leaves_no_call_open(home: Home) -> None:
-    """Plain input on a thread that waits is refused; with the choice to abandon it, the gated call is closed."""
-    removed: list[str] = []
-    model = Replies(
-        replies=[AIMessage("", tool_calls=[call("delete_file", "1", path="a")]), AIMessage("well"), AIMessage("well")]
-    )
-    review = HumanInTheLoopMiddleware(interrupt_on={"delete_file": True})
-    agent = home.protect(create_agent(model, [remover(removed)], middleware=[review]))
-    agent.invoke({"messages": [HumanMessage("go")]}, thread="t")
-    with pytest.raises(UnfinishedRunError):
-        agent.invoke({"messages": [HumanMessage("hello?")]}, thread="t")
-
-    agent.invoke({"messages": [HumanMessage("never mind")]}, thread="t", on_unfinished="abandon")
-
-    assert well_formed(model.shown[-1])
-    assert removed == []
+    assert [(act.state, act.result) for act in home.effects()] == [("done", "charged o")]

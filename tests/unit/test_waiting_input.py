@@ -418,16 +418,26 @@ def test_replace_leaves_no_tool_call_without_its_message(home: Home) -> None:
     assert home.outside.seen == []
 
 
-def test_replace_never_drops_a_decision_that_was_accepted(home: Home) -> None:
-    """Answered elsewhere and not yet used: the input is refused, and the decision is kept."""
-    agent = home.protect(fan(sure, step("z")), on_waiting="replace")
+@pytest.mark.parametrize("questions", [1, 2])
+def test_replace_never_drops_a_decision_that_was_accepted(home: Home, questions: int) -> None:
+    """Answered elsewhere and not yet used, whatever else is asked: the input is refused, the decision is kept."""
+
+    def other(state: Log) -> Any:
+        return {"log": [f"other: {interrupt('other?')}" if questions == 2 else "other"]}
+
+    agent = home.protect(fan(sure, other), on_waiting="replace")
     agent.invoke(asks("in"), thread="t")
-    interrupts.decide(home.store, "t", home.questions()[0].interrupt_id, "yes", actor="ann")
+    (question,) = (each for each in home.questions() if each.payload == "sure?")
+    interrupts.decide(home.store, "t", question.interrupt_id, "yes", actor="ann")
 
     with pytest.raises(UnfinishedRunError):
         agent.invoke(asks("instead"), thread="t")
 
-    assert sorted(agent.continue_run("t")["log"]) == ["in", "sure: yes", "z"]
+    out = agent.continue_run("t")
+    if questions == 2:
+        out = agent.invoke(Command(resume="no"), thread="t")
+    assert "sure: yes" in out["log"]
+    assert "instead" not in out["log"]
 
 
 def test_the_policy_is_a_setting_a_default_and_a_choice_per_call(home: Home) -> None:

@@ -38,9 +38,9 @@ from ninelives._langgraph.nesting import (
     outside_config,
     place_of,
 )
-from ninelives._langgraph.openings import open_calls, recorded_results, told, with_messages_first
+from ninelives._langgraph.openings import Closing, Opening, closing, finished_work, open_calls
 from ninelives._langgraph.preflight import finished_tasks, missing_parts, nodes_due, pending_interrupts
-from ninelives._langgraph.prepare import prepared, with_saver
+from ninelives._langgraph.prepare import plain_tool, prepared, tool_on_executor, with_saver
 from ninelives._langgraph.private import DELTA_COUNTERS, DeltaSnapshot, check_version
 from ninelives._langgraph.reviews import reviewed_tools
 from ninelives._langgraph.subgraphs import all_graphs, subgraphs_without_saver, tools_of, untracked_channels
@@ -63,8 +63,10 @@ __all__ = [
     "SENT",
     "STRICT_RESUME_KEY",
     "TASKS",
+    "Closing",
     "DeltaSnapshot",
     "Frequency",
+    "Opening",
     "RunExecutor",
     "StopDriving",
     "Supersteps",
@@ -75,11 +77,13 @@ __all__ = [
     "ambient_entry",
     "at_gate",
     "check_version",
+    "closing",
     "current_task",
     "current_work",
     "describe_graph",
     "fingerprint",
     "finished_tasks",
+    "finished_work",
     "has_gates",
     "input_task",
     "inside_langgraph",
@@ -94,19 +98,18 @@ __all__ = [
     "outside_config",
     "pending_interrupts",
     "place_of",
+    "plain_tool",
     "prepared",
-    "recorded_results",
     "replayed",
     "reviewed_tools",
     "schema_types",
     "settle_handled_errors",
     "subgraphs_without_saver",
     "take_max_concurrency",
-    "told",
     "tool_calls_seen",
+    "tool_on_executor",
     "tools_of",
     "untracked_channels",
     "with_message_ids",
-    "with_messages_first",
     "with_saver",
 ]

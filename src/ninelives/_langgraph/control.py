@@ -4,9 +4,11 @@ A drain control that is also our hand on the loop of every graph of a run.
 The run's control is the one object that reaches the loop of every nested graph, also of one that a node function or a
 tool calls, and the loop asks it for drains in every tick: after its tasks are made, before they run. At that moment
 
+- tool calls that an earlier run has left without a result get theirs, before the input (see `openings`);
 - the tasks' messages are to get their ids when they are written (see `messages`);
 - the tool nodes among them go by the run's hooks (see `toolnodes`);
 - the DeltaChannels get the frequency of snapshots that was set for the graph (see `deltas`);
+- the tasks of a loop without saver get names by which an answer finds them again (see `unsaved`);
 - a loop without saver gets a save that is already done: under durability="sync" LangGraph 1.2.24 awaits one after
   every superstep, which a subgraph compiled with `checkpointer=False` never started (AttributeError
   `_put_checkpoint_fut`).
@@ -14,6 +16,7 @@ tool calls, and the loop asks it for drains in every tick: after its tasks are m
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Generator
 from typing import Any
@@ -22,8 +25,12 @@ from langgraph.runtime import RunControl
 
 from ninelives._langgraph.deltas import Frequency, set_frequency
 from ninelives._langgraph.messages import stamp_writes
+from ninelives._langgraph.openings import close_first
 from ninelives._langgraph.private import CONF, CONFIG_KEY_CHECKPOINT_NS, PregelLoop
-from ninelives._langgraph.toolnodes import HOOKS_KEY, hook_tools
+from ninelives._langgraph.toolnodes import HOOKS_KEY, ToolHooks, hook_tools
+from ninelives._langgraph.unsaved import name_by_place
+
+log = logging.getLogger(__name__)
 
 
 class LoopControl(RunControl):
@@ -59,15 +66,22 @@ class LoopControl(RunControl):
         return self._inner.drain_reason
 
     def _before_superstep(self, loop: PregelLoop) -> None:
+        hooks: ToolHooks | None = loop.config[CONF].get(HOOKS_KEY)
+        if hooks is not None and hooks.closings and not loop.is_nested:
+            closings, hooks.closings = hooks.closings, ()
+            if not close_first(loop.tasks.values(), loop.specs, closings):
+                log.warning("the graph takes no messages with its input: open tool calls stay without their results")
         for task in loop.tasks.values():
             stamp_writes(task, loop.specs)
-        if (hooks := loop.config[CONF].get(HOOKS_KEY)) is not None:
+        if hooks is not None:
             hooks.began(loop.tasks)
             hook_tools(loop.tasks, hooks)
         if self._frequency is not None:
             set_frequency(loop.channels.values(), self._frequency)  # the run's own copies of the graph's
         if loop.checkpointer is None:
             self._mend(loop)
+            if hooks is not None and loop.is_nested:
+                name_by_place(loop, hooks.answers)
 
     def _mend(self, loop: PregelLoop) -> None:
         if not hasattr(loop, "_put_checkpoint_fut"):

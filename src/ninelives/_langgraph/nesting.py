@@ -26,6 +26,7 @@ from ninelives._langgraph.private import (
     ensure_config,
     var_child_runnable_config,
 )
+from ninelives._langgraph.toolnodes import PLACE_KEY
 from ninelives._langgraph.watch import Watch
 
 
@@ -43,6 +44,7 @@ class TaskInfo:
         stored_task_id: the innermost of them whose checkpoint is stored; `task_id` unless a `checkpointer=False`
             subgraph lies between.
         tool_call_id: of the tool call inside this task, when a `Watch` is among the callbacks.
+        call_key: the same, but another one for each call of a task, should several have one id.
     """
 
     thread_id: str | None
@@ -53,6 +55,7 @@ class TaskInfo:
     task_ids: tuple[str, ...]
     stored_task_id: str
     tool_call_id: str | None
+    call_key: str | None
 
 
 def inside_langgraph(*configs: RunnableConfig | None) -> bool:
@@ -89,6 +92,7 @@ def current_task() -> TaskInfo | None:
         return None
     ns = str(configurable.get(CONFIG_KEY_CHECKPOINT_NS) or "")
     steps = _steps(ns)
+    tool_call_id = _tool_call(config, ns)
     # Not from the runtime's execution_info: an error handler's still describes the task that failed, or its parent.
     return TaskInfo(
         thread_id=configurable.get(CONFIG_KEY_THREAD_ID),
@@ -98,7 +102,8 @@ def current_task() -> TaskInfo | None:
         path=tuple(name for name, _, _ in steps),
         task_ids=tuple(task_id for _, task_id, _ in steps),
         stored_task_id=_stored(steps, configurable) or str(configurable[CONFIG_KEY_TASK_ID]),
-        tool_call_id=_tool_call(config, ns),
+        tool_call_id=tool_call_id,
+        call_key=_call_key(tool_call_id, ns, configurable.get(PLACE_KEY)),
     )
 
 
@@ -144,6 +149,11 @@ def _stored(steps: list[tuple[str, str, str]], configurable: Mapping[str, Any]) 
             break
         nearest = task_id or nearest
     return nearest
+
+
+def _call_key(tool_call_id: str | None, ns: str, place: tuple[str, int] | None) -> str | None:
+    told_apart = tool_call_id is not None and place is not None and place[0] == ns
+    return f"{tool_call_id}#{place[1]}" if told_apart and place else tool_call_id
 
 
 def _tool_call(config: RunnableConfig, ns: str) -> str | None:

@@ -47,8 +47,8 @@ def prepared(graph: G, executor: Executor | None = None, *, frequency: Frequency
     Subgraphs compiled with `checkpointer=False` work in it at any depth, also when a node function or a tool calls
     them. With `executor`, node functions without an async twin run there, in this graph and in subgraphs that are
     nodes themselves, and so do the sync tools of their tool nodes; contextvars are kept. Async nodes and
-    `RunnableLambda`s stay as they are, and so does what a node or tool calls by itself (a subagent's sync tools use the
-    loop's default executor).
+    `RunnableLambda`s stay as they are, and so does what a node or tool calls by itself (of a subagent, the sync tools
+    are moved when they are called: see `toolnodes`).
 
     With `frequency`, the DeltaChannels of this graph and of every graph inside it are stored whole so often, whatever
     they say themselves.
@@ -116,12 +116,28 @@ def _tools_on_executor(node: ToolNode, executor: Executor) -> ToolNode:
     clone = copy.copy(node)
     # What runs it are methods bound to the original; on the copy they must look into the copy.
     clone.func, clone.afunc = clone._func, clone._afunc
-    clone._tools_by_name = {name: _tool_on_executor(tool, executor) for name, tool in node.tools_by_name.items()}
+    clone._tools_by_name = {name: tool_on_executor(tool, executor) for name, tool in node.tools_by_name.items()}
     return clone
 
 
-def _tool_on_executor(tool: BaseTool, executor: Executor) -> BaseTool:
+_PLAIN = "_ninelives_plain"
+
+
+def plain_tool(tool: BaseTool) -> BaseTool:
+    """The tool as it was before `tool_on_executor`."""
+    plain: BaseTool = vars(tool).get(_PLAIN, tool)
+    return plain
+
+
+def tool_on_executor(tool: BaseTool, executor: Executor) -> BaseTool:
     """A copy whose sync body runs on `executor` when the tool is called from async code; an async one stays."""
+    moved = _moved_tool(tool, executor)
+    if moved is not tool:
+        object.__setattr__(moved, _PLAIN, tool)  # past pydantic, which knows no such field
+    return moved
+
+
+def _moved_tool(tool: BaseTool, executor: Executor) -> BaseTool:
     if isinstance(tool, StructuredTool | Tool):
         if tool.coroutine is not None or tool.func is None:
             return tool
@@ -136,7 +152,7 @@ def _tool_on_executor(tool: BaseTool, executor: Executor) -> BaseTool:
         return await moved(*args, **kwargs)
 
     clone = tool.model_copy()
-    object.__setattr__(clone, "_arun", arun)  # past pydantic, which knows no such field
+    object.__setattr__(clone, "_arun", arun)
     return clone
 
 

@@ -129,11 +129,13 @@ __all__ = [
 # Not imported by name but used on objects: methods, and attributes that a class declares.
 _USED: tuple[tuple[Any, tuple[str, ...]], ...] = (
     (PregelLoop, ("tick", "put_writes", "submit", "checkpointer", "config", "control", "specs", "channels", "tasks")),
+    (PregelLoop, ("is_nested",)),
     (PregelRunner, ("atick", "tick", "commit", "_should_route_to_error_handler")),
     (FuturesDict, ("callback", "on_done")),
     (AsyncBackgroundExecutor, ("submit", "done")),
     (BackgroundExecutor, ("submit", "done")),
     (ToolNode, ("_func", "_afunc", "tools_by_name", "_parse_input", "_run_one", "_arun_one", "_combine_tool_outputs")),
+    (ToolNode, ("_execute_tool_sync", "_execute_tool_async")),
     (PregelNode, ("bound", "subgraphs", "error_handler_node", "copy")),
 )
 _warned = False

@@ -27,7 +27,7 @@ from ninelives.config import Settings
 from ninelives.deadlines import sweep
 from ninelives.errors import InvalidDecisionError, NoCheckpointFoundError, UnknownTypeError
 from ninelives.interrupts import Choice
-from ninelives.model import EffectState, Interrupt, Run, RunStatus, Scope, Usage
+from ninelives.model import EffectState, Interrupt, Run, RunStatus, Scope, Unreadable, Usage
 
 app = App(name="inbox", help="What waits for a person: questions, and runs that have come to a stop.")
 
@@ -408,7 +408,13 @@ def _rows(entry: Entry) -> list[dict[str, str]]:
 def _asks(question: Interrupt) -> str:
     if question.actions:
         return "; ".join(f"{action.name}({render.arguments(action.args)})" for action in question.actions)
-    return render.short(render.plain(question.payload), 400)
+    return _shown(question, 400)
+
+
+def _shown(question: Interrupt, chars_max: int) -> str:
+    if isinstance(question.payload, Unreadable):
+        return "(cannot be read without the graph's own types)"
+    return render.short(render.plain(question.payload), chars_max)
 
 
 def _put(entry: Entry) -> None:
@@ -435,7 +441,7 @@ def _put(entry: Entry) -> None:
         if question.for_whom:
             facts["of"] = question.for_whom
         if not question.actions:
-            facts["what"] = render.short(render.plain(question.payload), 2000)
+            facts["what"] = _shown(question, 2000)
         render.put_facts(facts)
         for action in question.actions:
             args = json_module.dumps(render.plain(action.args), ensure_ascii=False)

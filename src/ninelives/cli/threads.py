@@ -121,9 +121,10 @@ def _newest(look: Looking, scope: Scope, thread_id: str) -> Run | None:
 def _questions(look: Looking, scope: Scope, thread_id: str) -> list[Interrupt] | None:
     """Pending ones; None where they can only be read with the graph's own types."""
     try:
-        return look.store.perform(look.store.list_interrupts(scope, thread_id))
+        questions = look.store.perform(look.store.list_interrupts(scope, thread_id))
     except UnknownTypeError:
         return None
+    return None if any(isinstance(question.payload, Unreadable) for question in questions) else questions
 
 
 def _head(look: Looking, scope: Scope, thread_id: str) -> dict[str, Any] | None:

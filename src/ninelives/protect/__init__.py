@@ -231,8 +231,8 @@ def _guarded_tools_must_be_there(settings: Settings, tools: Iterable[str]) -> No
         near = [one for one in difflib.get_close_matches(name, {*tools}, n=3, cutoff=0.8) if one not in named]
         if near:
             raise ConfigError(
-                f"[approvals.tools] names {name!r}, which is no tool of this graph. Did you mean {near[0]!r}? If it is one"
-                f' of another graph, say what holds for this one, too: {near[0]} = "graph".'
+                f"[approvals.tools] names {name!r}, which is no tool of this graph. Did you mean {near[0]!r}? If it is"
+                f' one of another graph, say what holds for this one, too: {near[0]} = "graph".'
             )
 
 

@@ -363,7 +363,7 @@ class _Admission:
             why = f"has its run of this idempotency key closed as {run.status}; a new request needs a new key"
             raise NoCheckpointFoundError(run.thread_id, why=why)
         if questions := await self._questions():
-            return Admitted(run, questions=questions)
+            return await self._by_rules(run, questions) or Admitted(run, questions=questions)
         if _paused(run):
             return Admitted(run)  # the same request again is nobody's leave to pass the breakpoint
         return await self._take_over(run)
@@ -516,6 +516,8 @@ class _Admission:
             return []
         self.head = await self.store.aperform(self.store.get_checkpoint(self.scope, thread_id, "", None))
         asked = {i.id for i in _langgraph.pending_interrupts(self.head.writes)} if self.head else set()
+        if any(row.ns for row in rows):
+            asked &= {*await self.store.aperform(self.store.list_asked(self.scope, thread_id))}
         questions = [row for row in rows if row.interrupt_id in asked]
         for question in questions:
             if isinstance(question.payload, Unreadable):

@@ -353,7 +353,7 @@ class ProtectedCalls:
         self, config: RunnableConfig, values: Any, as_node: Any = None, task_id: Any = None
     ) -> RunnableConfig:
         """As LangGraph's, but never beside a live run (ThreadBusyError)."""
-        async with self._editing(config) as graph:
+        async with self._editing(config, as_node) as graph:
             values = _langgraph.with_message_ids(self._edited(config), values)
             updated: RunnableConfig = await graph.aupdate_state(config, values, as_node, task_id)
             return updated
@@ -363,7 +363,8 @@ class ProtectedCalls:
 
     async def abulk_update_state(self, config: RunnableConfig, supersteps: Any) -> RunnableConfig:
         """As LangGraph's, but never beside a live run (ThreadBusyError)."""
-        async with self._editing(config) as graph:
+        as_nodes = [as_node for superstep in supersteps for _, as_node, *_ in superstep]
+        async with self._editing(config, *as_nodes) as graph:
             edited = self._edited(config)
             stamped = [
                 [StateUpdate(_langgraph.with_message_ids(edited, values), *rest) for values, *rest in superstep]
@@ -373,7 +374,7 @@ class ProtectedCalls:
             return updated
 
     @asynccontextmanager
-    async def _editing(self, config: RunnableConfig) -> AsyncIterator[AnyGraph]:
+    async def _editing(self, config: RunnableConfig, *as_nodes: str | None) -> AsyncIterator[AnyGraph]:
         p = self._p
         thread_id = _thread_id(self._config, config)
         if p.ephemeral:
@@ -388,7 +389,7 @@ class ProtectedCalls:
             driver="edit",
             may_create=p.if_missing == "create",
         )
-        await self._must_be_applied(thread_id, config)
+        await self._must_be_applied(thread_id, config, as_nodes)
         admission = await with_worker(p, lambda worker: p.store.start_run(p.scope, new, worker))
         assert admission.lease is not None
         saver = CheckedSaver(p.store, plan=p.plan, owner=p.owner, lease=admission.lease, graph_fp=p.plan.fingerprint)
@@ -402,14 +403,15 @@ class ProtectedCalls:
     def _edited(self, config: RunnableConfig) -> AnyGraph:
         """The graph whose state is edited: ours, or the one inside it whose namespace the config names."""
         graph = self._p.plan.graph
-        if ns := (config.get("configurable") or {}).get("checkpoint_ns"):
+        if ns := _own_place(config):
             return _langgraph.all_graphs(graph).get("|".join(_langgraph.place_of(ns)[0]), graph)
         return graph
 
-    async def _must_be_applied(self, thread_id: str, config: RunnableConfig) -> None:
+    async def _must_be_applied(self, thread_id: str, config: RunnableConfig, as_nodes: Sequence[str | None]) -> None:
         """
         A step that is half done, with results recorded that no checkpoint holds yet, cannot be edited: the edit would
-        make a new step of it, in which what is recorded runs again.
+        make a new step of it, in which what is recorded runs again. So would a graph inside that has begun; unless the
+        edit stands for its result, or is made in it.
         """
         p = self._p
         if (config.get("configurable") or {}).get("checkpoint_id"):
@@ -423,6 +425,24 @@ class ProtectedCalls:
             raise UnfinishedRunError(
                 found, "its last step is half done: recorded results would run again after an edit. Continue it first."
             )
+        if _own_place(config) or (inside := await self._begun_inside(thread_id, as_nodes)) is None:
+            return
+        raise UnfinishedRunError(
+            await unfinished(p, newest, []),
+            f"graph {inside!r} inside it has begun: what it has done would run again after an edit. Let it end first,"
+            f" edit its own state (checkpoint_ns), or put its result in its place (as_node={inside!r}).",
+        )
+
+    async def _begun_inside(self, thread_id: str, as_nodes: Sequence[str | None]) -> str | None:
+        """The node that is due and whose graph has recorded a step; None: there is none."""
+        p = self._p
+        snapshot = await reading_graph(p).aget_state({"configurable": {"thread_id": thread_id}})
+        due = {task.id: task.name for task in snapshot.tasks if task.name not in as_nodes}
+        for inner in await p.store.aperform(p.store.list_heads(p.scope, thread_id)) if due else ():
+            _, tasks = _langgraph.place_of(inner.ns)
+            if tasks and tasks[0] in due and inner.metadata.get("step", 0) > 0:
+                return due[tasks[0]]
+        return None
 
     # -- copies ---------------------------------------------------------------------------------------------------
 
@@ -551,6 +571,11 @@ def _with_bound(bound: RunnableConfig | None, config: RunnableConfig) -> Runnabl
     if "recursion_limit" in known:
         merged.setdefault("recursion_limit", known["recursion_limit"])
     return cast(RunnableConfig, merged)
+
+
+def _own_place(config: RunnableConfig) -> str:
+    """The graph inside that a config is about."""
+    return str((config.get("configurable") or {}).get("checkpoint_ns") or "")
 
 
 def _thread_id(*configs: RunnableConfig | None) -> str | None:

@@ -8,14 +8,18 @@ at once, or of one and a person, one is first, and the other finds nothing left 
 from __future__ import annotations
 
 import json
+import logging
 from typing import Any
 
+from ninelives.errors import NineLivesError
 from ninelives.interrupts import going_on
 from ninelives.model import Interrupt, Lapsed, Lease, NewQuestion, NewRun, Run, RunStatus, Scope
 from ninelives.store import Act, Query, Row, Steps, act, glancing, reading
 from ninelives.stores.procedures.base import event, fenced, one, unpacked_id
 from ninelives.stores.procedures.runs import RunActs, _By
 from ninelives.stores.procedures.threads import thread_row
+
+log = logging.getLogger(__name__)
 
 DEADLINE = "deadline"
 """Who decides then, and by which channel."""
@@ -29,7 +33,7 @@ class DeadlineActs(RunActs):
     @reading
     def list_due(
         self, scope: Scope, *, thread_id: str | None = None, limit: int = 100, skip: int = 0
-    ) -> Steps[list[Interrupt]]:
+    ) -> Steps[list[Interrupt | None]]:
         page = {"limit": limit, "skip": skip}
         if thread_id is None:
             rows = yield Query("due_questions", {**page, "owner": scope.owner})
@@ -37,7 +41,14 @@ class DeadlineActs(RunActs):
             thread = yield from thread_row(scope, thread_id)
             rows = (yield Query("due_questions_of", {**page, "thread_no": thread["thread_no"]})) if thread else []
         nothing = self.encode(None)
-        return [self.interrupt({**row, "payload": nothing}) for row in rows]
+        return [self._readable({**row, "payload": nothing}) for row in rows]
+
+    def _readable(self, row: Row) -> Interrupt | None:
+        try:
+            return self.interrupt(row)
+        except NineLivesError as error:
+            log.warning("question %s of thread %s is overdue: %s", row["interrupt_id"], row["thread_id"], error)
+            return None
 
     @act
     def remind_due(self, scope: Scope, *, limit: int = 100) -> Steps[list[Lapsed]]:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Collection
 from typing import Any
 
+from ninelives.errors import UnknownTypeError
 from ninelives.model import Lease, Scope
 from ninelives.store import Act, Query, Steps, act, glancing, reading
-from ninelives.stores.procedures.base import Procedures, claim_of, fenced, one
+from ninelives.stores.procedures.base import Procedures, as_json, claim_of, fenced, one
 from ninelives.stores.procedures.threads import thread_row
+
+log = logging.getLogger(__name__)
 
 
 class JournalActs(Procedures):
@@ -17,6 +22,7 @@ class JournalActs(Procedures):
     @act
     def _keep_call(self, lease: Lease, key: str, kind: str, body: bytes) -> Steps[None]:
         claim = {**claim_of(lease), "thread_no": lease.thread_no}
+        yield Query("drop_passed_calls", claim)
         yield Query("keep_call", {**claim, "key": key, "kind": kind, "body": body})
         yield from fenced(lease)
 
@@ -26,9 +32,14 @@ class JournalActs(Procedures):
         return self.decode(row["body"]) if row else None
 
     @reading
-    def list_calls(self, scope: Scope, thread_id: str) -> Steps[dict[str, Any]]:
+    def list_calls(self, scope: Scope, thread_id: str, task_ids: Collection[str]) -> Steps[list[Any]]:
         thread = yield from thread_row(scope, thread_id)
         if thread is None:
-            return {}
-        rows = yield Query("list_calls", {"thread_no": thread["thread_no"]})
-        return {row["key"]: self.decode(row["body"]) for row in rows}
+            return []
+        found = []
+        for row in (yield Query("list_calls", {"thread_no": thread["thread_no"], "keys": as_json(task_ids)})):
+            try:
+                found.append(self.decode(row["body"]))
+            except UnknownTypeError as error:
+                log.warning("what a tool call has given cannot be told: %s", error)
+        return found

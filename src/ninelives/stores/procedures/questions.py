@@ -6,7 +6,7 @@ import json
 import reprlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import Any, cast
 
 from ninelives import _langgraph
 from ninelives.errors import InvalidDecisionError, UnknownTypeError
@@ -115,14 +115,20 @@ class Questions(Procedures):
         return f"with {', '.join(map(str, types)) if types else _SHORT.repr(value)}"
 
     def is_asked(self, thread: Row, row: Row) -> Steps[bool]:
-        """Whether the head asks it still: an edit of the state may have moved on. A nested one waits in a root task."""
-        head = one((yield Query("find_head", {"thread_no": thread["thread_no"], "ns": ""})))
-        if head is None:
-            return False
+        """
+        Whether the head asks it still: an edit of the state may have moved on. A nested one waits in a root task, too.
+        """
         _, tasks = _langgraph.place_of(row["ns"])
-        task_id = packed_id(tasks[0] if tasks else row["task_id"])
-        place = {"thread_no": thread["thread_no"], "place": head["seq"], "task_id": task_id}
-        return bool((yield Query("has_written", place)))
+        for ns, task_id in {("", (tasks or [row["task_id"]])[0]), (row["ns"], row["task_id"])}:
+            which = {"thread_no": thread["thread_no"], "ns": ns}
+            head = one((yield Query("find_head", which)))
+            if head is None:
+                return False
+            # A graph with a saver of its own (checkpointer=True) is in a namespace that names no task.
+            task = {"task_id": packed_id(task_id) if task_id else None}
+            if not (yield Query("has_written_at", {**which, **task, "place": head["seq"]})):
+                return False
+        return True
 
 
 class QuestionActs(Questions):
@@ -133,6 +139,15 @@ class QuestionActs(Questions):
             return []
         name = "pending_interrupts" if pending_only else "list_interrupts"
         return [self.interrupt(row) for row in (yield Query(name, {"thread_no": thread["thread_no"]}))]
+
+    @glancing
+    def list_asked(self, scope: Scope, thread_id: str) -> Steps[list[str]]:
+        thread = yield from thread_row(scope, thread_id)
+        found = []
+        for row in (yield Query("pending_interrupts", {"thread_no": thread["thread_no"]})) if thread else ():
+            if (yield from self.is_asked(cast(Row, thread), row)):
+                found.append(row["interrupt_id"])
+        return found
 
     @reading
     def list_questions(self, scope: Scope, *, limit: int = 1000) -> Steps[list[Interrupt]]:
@@ -175,7 +190,8 @@ class QuestionActs(Questions):
             call_id, shown = action["tool_call_id"], action["args"]
             if call_id is not None:
                 args = (decision.get("edited_action") or {}).get("args", shown)
-                found[call_id] = Verdict(call_id, decision["type"], action["name"], args, shown, actor)
+                message_id = action.get("message_id")
+                found[call_id] = Verdict(call_id, decision["type"], action["name"], args, shown, actor, message_id)
         return found
 
     def _decision(self, row: Row) -> Decision:

@@ -178,6 +178,7 @@ create table journal (
     thread_no integer not null,
     key text not null,
     run_no integer not null,
+    place integer not null,                 -- seq of the root graph's head, whose step it is part of
     kind text not null check (kind in ('call', 'model')),
     body blob not null,                     -- what a finished tool call or model call gave, until its step is recorded
     primary key (thread_no, key)

@@ -50,10 +50,6 @@ update interrupt set outcome = :outcome, deadline = now_s() + :after_s
 update interrupt set state = 'withdrawn'
  where thread_no = :thread_no and interrupt_id = :interrupt_id and ask_no = :ask_no;
 
--- name: has_written
--- Whether a task has written anything at a checkpoint of the root.
-select 1 as ok from write where thread_no = :thread_no and ns = '' and place = :place and task_id = :task_id limit 1;
-
 -- name: add_shadow
 -- What would have been asked, once for each place.
 insert into interrupt (thread_no, seq, interrupt_id, ask_no, ns, task_id, checkpoint_id, run_no, payload, kind, about,

@@ -1,7 +1,7 @@
 -- part: effect_record
 -- What an `Effect` is made of.
 select e.key, e.name, e.owner, t.thread_id, r.run_id, e.epoch, e.state, e.result, e.attempt, e.args_digest, e.call_id,
-       e.by, e.why, e.created_at, e.settled_at, e.deadline as deadline_at, e.effect_no, e.node,
+       e.by, e.why, e.created_at, e.settled_at, e.deadline as deadline_at, e.effect_no, e.node, e.task_id,
        (select o.key from effect o where o.effect_no = e.inherits) as inherits,
        coalesce((select o.key from effect o where o.effect_no = e.inherits and o.state != 'done'), e.key) as sent_as,
        coalesce(e.deadline + 5.0 < now_s(), 0) as overdue,

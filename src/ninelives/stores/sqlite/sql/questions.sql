@@ -74,6 +74,11 @@ select d.interrupt_id, d.ask_no, d.value, d.actor, d.channel, d.decided_at, d.ru
 select d.actor, d.channel, d.decided_at, d.status, d.value from decision d
  where d.thread_no = :thread_no and d.interrupt_id = :interrupt_id and d.ask_no = :ask_no order by d.seq;
 
+-- name: has_written_at
+-- Whether a task, or any, has written anything at a checkpoint.
+select 1 as ok from write
+ where thread_no = :thread_no and ns = :ns and place = :place and (:task_id is null or task_id = :task_id) limit 1;
+
 -- name: answers_of_chain
 -- The accepted ones, and which task has asked for each; but for questions that were asked anew since.
 select d.interrupt_id, d.ask_no, d.run_id, i.ns, i.checkpoint_id, i.task_id
