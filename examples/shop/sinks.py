@@ -50,7 +50,7 @@ def payments(book: Book) -> ThreadingHTTPServer:
     class Payments(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            entry = {"key": self.headers["Idempotency-Key"], **asked, "receipt": f"r-{asked['order']}"}
+            entry = {"at": self.path, "key": self.headers["Idempotency-Key"], **asked, "receipt": f"r-{asked['order']}"}
             book.add(entry)
             self._answer(201, entry)
 
@@ -79,7 +79,12 @@ class Mailbox:
 
     async def handle_DATA(self, server: SMTP, session: Session, envelope: Envelope) -> str:
         message = message_from_bytes(envelope.original_content or b"")
-        told = {"id": message["Message-ID"], "to": envelope.rcpt_tos, "subject": message["Subject"]}
+        told = {
+            "by": session.host_name,
+            "id": message["Message-ID"],
+            "to": envelope.rcpt_tos,
+            "subject": message["Subject"],
+        }
         self._book.add(told)
         return "250 taken"
 

@@ -24,6 +24,9 @@ from ninelives.store import Act
 
 log = logging.getLogger(__name__)
 
+TOOLS_MAX = 1000
+"""So many tools a run remembers what it made of them; one that builds its agents anew each time has no end of them."""
+
 
 @dataclass(slots=True)
 class Calls:
@@ -63,6 +66,8 @@ class Calls:
     def tool(self, tool: BaseTool) -> BaseTool:
         """Made once for each tool; the tool is kept with it, so that no other one gets its id."""
         if id(tool) not in self._tools:
+            if len(self._tools) >= TOOLS_MAX:
+                self._tools.clear()
             self._tools[id(tool)] = tool, self._made(tool)
         return self._tools[id(tool)][1]
 

@@ -265,7 +265,7 @@ class Drive:
             _langgraph.closing(
                 self.run.run_id,
                 opening,
-                _langgraph.finished_work(opening.channel, head.writes, outputs),
+                _langgraph.finished_work(opening.channel, head.writes, outputs.values()),
                 lambda call: _what_is_known(call, [act for act in acts if act.call_id == call["id"]]),
             )
             for opening in openings

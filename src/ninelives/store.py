@@ -752,8 +752,10 @@ class Store(ABC):
         """What was recorded under this key on the claim's thread; None if nothing was."""
 
     @abstractmethod
-    def list_calls(self, scope: Scope, thread_id: str, task_ids: Collection[str]) -> Act[list[Any]]:
-        """The recorded outputs of tool calls of these tasks. One that cannot be loaded here is left out."""
+    def list_calls(self, scope: Scope, thread_id: str, task_ids: Collection[str] | None = None) -> Act[dict[str, Any]]:
+        """
+        The recorded outputs of tool calls, of these tasks or all, by key. One that cannot be loaded here is left out.
+        """
 
     # -- events and graphs --------------------------------------------------------------------------------------
 

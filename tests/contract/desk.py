@@ -223,5 +223,6 @@ class Desk:
             traces.append(do(store.list_checkpoints(scope, thread_id=name, ns=None, limit=1000)))
             traces.append(do(store.list_interrupts(scope, name, pending_only=False)))
             traces.append(do(store.list_decisions(scope, name)))
+            traces.append(do(store.list_calls(scope, name)))
             traces.append(do(store.list_events(scope, name)))
         return traces

@@ -59,6 +59,7 @@ ACTS: dict[str, Callable[[Desk, Scene], Act[Any]]] = {
     ),
     "open_effect": lambda d, s: d.store.open_effect(s.lease, d.effect("e1")),
     "settle_effect": lambda d, s: d.store.settle_effect(ONE_USER, "known", EffectState.DONE, 1, by="ann", why="saw it"),
+    "keep_call": lambda d, s: d.store.keep_call(s.lease, "k/0/1", "call", "did"),
     "finish_run": lambda d, s: d.store.finish_run(s.lease, RunStatus.DONE, usage=Usage(steps=1)),
     "close_run": lambda d, s: d.store.close_run(ONE_USER, "asked", RunStatus.ABANDONED, by="ann"),
     "ask_again": lambda d, s: d.store.ask_again(ONE_USER, "asking", by="ann"),

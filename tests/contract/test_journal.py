@@ -22,7 +22,7 @@ def find(desk: Desk, lease: Lease, key: str) -> Any:
 
 
 def listed(desk: Desk, *tasks: str, scope: Scope = ONE_USER, thread_id: str = "t") -> list[Any]:
-    return desk.do(desk.store.list_calls(scope, thread_id, tasks))
+    return [*desk.do(desk.store.list_calls(scope, thread_id, tasks)).values()]
 
 
 @pytest.fixture
@@ -109,6 +109,8 @@ def test_calls_are_listed_by_their_tasks(desk: Desk, lease: Lease) -> None:
     assert listed(desk, "k") == ["a", "b"]
     assert sorted(listed(desk, "k", "j")) == ["a", "b", "d"]
     assert listed(desk) == []
+    every = desk.do(desk.store.list_calls(ONE_USER, "t"))
+    assert every == {"j/0/d": "d", "k/0/a": "a", "k/1/b": "b", "kk/0/c": "c"}
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any, TypedDict, cast
 
 from deepagents import create_deep_agent
@@ -425,11 +425,11 @@ KEYED = Workload("keyed", build_keyed, EMPTY)
 # -- people decide: what a turn may do, each call for itself, several calls of one tool node ---------------------------
 
 
-def reviewed_tools(world: World) -> list[BaseTool]:
+def reviewed_tools(world: World, steps: Mapping[str, str] | None = None) -> list[BaseTool]:
     """Three acts: one can be asked about, one cannot, one is declared by a probe that looks outside."""
 
     def body(kind: str) -> Callable[[str], str]:
-        return lambda what: world.act(f"{kind} {what}", "02", f"{kind} {what} done")
+        return lambda what: world.act(f"{kind} {what}", (steps or {}).get(kind, "02"), f"{kind} {what} done")
 
     def probe(kind: str) -> Callable[[str], Done[str] | NotDone]:
         def ask(what: str) -> Done[str] | NotDone:

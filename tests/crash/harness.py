@@ -17,7 +17,8 @@ SEED = os.environ.get("NINELIVES_CRASH_SEED", "1")
 SHARE = os.environ.get("NINELIVES_CRASH_SHARE")
 """Of the points within an act, how many are tried everywhere; without it each test says."""
 
-PATHS = [Path(__file__).parents[1], Path(ninelives.__file__).parents[1]]
+TESTS = Path(__file__).parents[1]
+PATHS = [TESTS, TESTS.parent / "examples" / "shop", Path(ninelives.__file__).parents[1]]
 
 
 @dataclass(frozen=True)
@@ -85,10 +86,11 @@ def run_chaos(workload: str, *options: str, subject: str = "ninelives.chaos.subj
     Let the harness loose.
 
     Args:
-        workload: its name in `graphs`.
+        workload: its name in `graphs`, or `module:name`.
         options: of `python -m ninelives.chaos`.
     """
-    command = [sys.executable, "-m", "ninelives.chaos", f"crash.graphs:{workload}"]
+    place = workload if ":" in workload else f"crash.graphs:{workload}"
+    command = [sys.executable, "-m", "ninelives.chaos", place]
     paths = os.pathsep.join([*map(str, PATHS), os.environ.get("PYTHONPATH", "")])
     environment = {**os.environ, "PYTHONPATH": paths, "LANGSMITH_TRACING": "false"}
     command += ["--subject", subject, "--seed", SEED, *options]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
+import json
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -12,10 +13,11 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.errors import EmptyInputError
 from langgraph.pregel import Pregel
+from langgraph.types import Command
 
 from crash.subjects import set_clock_back
 from ninelives.chaos.faults import Faults, Point
-from ninelives.chaos.subjects import THREAD, Request, recorded_tasks
+from ninelives.chaos.subjects import THREAD, Letter, Request, checks_told, recorded_tasks, tell_questions
 from ninelives.chaos.workload import Outside, Workload, World
 
 T = TypeVar("T")
@@ -43,10 +45,18 @@ class WatchedSaver(SqliteSaver):
 
 
 class StockSession:
-    """What a careful application does with the saver alone: go on if there is something, else begin."""
+    """
+    What a careful application does with the saver alone: go on if there is something, else begin.
 
-    def __init__(self, saver: SqliteSaver, graph: Pregel[Any, Any, Any, Any], input: Any) -> None:
-        self._saver, self._graph, self._input = saver, graph, input
+    An answer it writes down first, and then hands it to the graph, as the documents say.
+    """
+
+    def __init__(
+        self, saver: SqliteSaver, graph: Pregel[Any, Any, Any, Any], workload: Workload, world: World, answers: Path
+    ) -> None:
+        self._saver, self._graph, self._workload = saver, graph, workload
+        self._recorder, self._answers = world.faults.recorder, answers
+        self._config: RunnableConfig = {**CONFIG, "callbacks": [checks_told(world.faults)]}
 
     def recorded(self) -> dict[str, Any]:
         tasks, checkpoints = recorded_tasks(self._saver)
@@ -54,16 +64,39 @@ class StockSession:
         return {
             "tasks": tasks,
             "effects": {},
-            "decisions": [],
+            "decisions": self._decisions(),
             "checkpoints": checkpoints,
             "rows": {"checkpoint": digest},
         }
 
     def ask(self, request: Request = "same", *, wait_s: float = 0.0) -> Any:
         try:
-            return self._graph.invoke(None, CONFIG, durability="sync")
+            output = self._call(None)
         except EmptyInputError:
-            return self._graph.invoke(self._input, CONFIG, durability="sync")
+            output = self._call(self._workload.input)
+        while self._workload.answers and (questions := output.get("__interrupt__")):
+            values = [self._workload.answer_to(each.value, self._recorder.life) for each in questions]
+            letters = [Letter(each.id, value) for each, value in zip(questions, values, strict=True)]
+            output = self.deliver(letters, elsewhere=False)
+        return output
+
+    def deliver(self, letters: Sequence[Letter], *, elsewhere: bool) -> Any:
+        output = None
+        for letter in letters:
+            told = {"question": letter.question, "value": letter.value}
+            self._recorder.write("answering", **told, again=letter.again)
+            with self._answers.open("a") as file:
+                file.write(f"{json.dumps([letter.question, letter.value])}\n")
+            output = self._call(Command(resume=letter.value))
+        return output
+
+    def _call(self, input: Any) -> Any:
+        output = self._graph.invoke(input, self._config, durability="sync")
+        tell_questions(self._recorder, output)
+        return output
+
+    def _decisions(self) -> list[Any]:
+        return [json.loads(line) for line in self._answers.read_text().splitlines()] if self._answers.exists() else []
 
     def settle(self, key: str, *, happened: bool, result: Any) -> None:
         raise NotImplementedError("it knows of no acts, so it asks nothing about them")
@@ -87,7 +120,7 @@ class Stock:
             saver.faults = world.faults  # type: ignore[attr-defined]
             graph = workload.build(world)
             graph.checkpointer = saver
-            yield StockSession(saver, graph, workload.input)
+            yield StockSession(saver, graph, workload, world, folder / "answers.jsonl")
 
 
 def _undeclared(act: T, *, probe: Callable[..., Any] | None = None, key: Callable[..., str] | None = None) -> T:

@@ -62,6 +62,21 @@ SET_AHEAD = replace(SET_BACK, name="a clock set ahead by 60 s", first=True)
 """Whoever comes after the first process is behind, or ahead of it; little patience with a writer that hangs."""
 
 
+@dataclass(frozen=True, slots=True)
+class DaysLater(Ninelives):
+    """Each process begins two days after the one before: people take their time."""
+
+    @contextmanager
+    def open(self, folder: Path, workload: Workload, world: World) -> Iterator[ProtectedSession]:
+        set_clock_back(-2 * DAY_S * (world.faults.recorder.life - 1))
+        with Ninelives.open(replace(self, clock=time.time), folder, workload, world) as session:
+            yield session
+
+
+DAY_S = 86_400.0
+DAYS_LATER = DaysLater("two days between the processes")
+
+
 # -- broken on purpose: what must be found ---------------------------------------------------------------------------
 
 

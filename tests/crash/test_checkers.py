@@ -32,8 +32,8 @@ def found(life: int, *tasks: str, kind: str = "found", **facts: Any) -> Told:
     return life, kind, {**seen, **facts}
 
 
-def arrived(life: int, act: str, key: str | None = "k", *, declared: bool = True) -> Told:
-    return life, "arrived", {"act": act, "key": key, "declared": declared}
+def arrived(life: int, act: str, key: str | None = "k", *, declared: bool = True, call: str | None = None) -> Told:
+    return life, "arrived", {"act": act, "key": key, "declared": declared, "call": call}
 
 
 def outcome(life: int, values: Any = "end") -> Told:
@@ -42,6 +42,18 @@ def outcome(life: int, values: Any = "end") -> Told:
 
 def answering(life: int, value: Any, question: str = "q") -> Told:
     return life, "answering", {"question": question, "value": value}
+
+
+def asked(life: int, *calls: str) -> Told:
+    return life, "asked", {"question": "q", "shown": "sure?", "calls": list(calls)}
+
+
+def decided(*types: str) -> list[Any]:
+    return [["q", {"decisions": [{"type": each} for each in types]}]]
+
+
+def refused(life: int, first: Any = ("ann", 1.0), error: str = "InvalidDecisionError") -> Told:
+    return life, "refused", {"question": "q", "error": error, "text": "no", "first": first}
 
 
 def told(life: int, value: Any) -> Told:
@@ -56,7 +68,8 @@ def passed(life: int, *, of: str) -> Told:
 ACCEPTED: Told = (1, "point", {"point": "answer#1.commit.after"})
 STOPPED: list[Told] = [(1, "stopped", {"point": "p"}), found(2), (1, "continued", {"point": "p"})]
 UNDISTURBED = history(
-    enter(1, "a", "01"), answering(1, "yes"), ACCEPTED, leave(1, "a", "01"), arrived(1, "pay"), outcome(1)
+    *(enter(1, "a", "01"), answering(1, "yes"), ACCEPTED, leave(1, "a", "01"), arrived(1, "pay"), outcome(1)),
+    found(1, kind="left", decisions=[["q", "yes"]]),
 )
 
 BAD: list[tuple[Checker, History]] = [
@@ -67,6 +80,12 @@ BAD: list[tuple[Checker, History]] = [
     (
         checkers.recorded_once,
         history(enter(1, "act:pay", "01", key="k"), found(2, effects={"k": "done"}), enter(3, "act:pay", "01")),
+    ),
+    (
+        checkers.recorded_once,
+        history(
+            enter(1, "tool:a", "01", call="c"), found(2, calls=[["task of tool:a", "c"]]), enter(2, "tool:a", "01")
+        ),
     ),
     (
         checkers.never_back,
@@ -115,9 +134,47 @@ BAD: list[tuple[Checker, History]] = [
         history(answering(1, "yes"), ACCEPTED, found(2, decisions=[["q", "yes"]]), answering(2, "yes")),
     ),
     (checkers.approved_first, history(answering(1, "yes"), arrived(1, "pay"), ACCEPTED)),
+    (checkers.as_decided, history(asked(1, "c", "m"), arrived(1, "pay", call="c"), found(1, kind="left"))),
+    (
+        checkers.as_decided,
+        history(
+            asked(1, "c", "m"),
+            arrived(2, "pay", call="m"),
+            found(2, kind="left", decisions=decided("approve", "reject")),
+        ),
+    ),
+    (
+        checkers.as_decided,
+        history(
+            asked(1, "c"),
+            enter(2, "act:pay", "01", key="k", call="c"),
+            arrived(2, "pay"),
+            found(2, kind="left", decisions=decided("respond")),
+        ),
+    ),
+    (checkers.comes_to_an_end, history(outcome(1), found(1, kind="left"), found(2, kind="left"))),
+    (checkers.comes_to_an_end, history(asked(1), outcome(1), found(1, kind="left"))),
+    (checkers.never_twice, history(arrived(1, "pay"), arrived(2, "pay", "another key"))),
+    (
+        checkers.one_decided,
+        history(answering(2, "yes"), answering(3, "no"), found(3, kind="left", decisions=[["q", "no"]])),
+    ),
+    (
+        checkers.one_decided,
+        history(answering(2, "yes"), refused(2), answering(3, "no"), found(3, kind="left", decisions=[["q", "yes"]])),
+    ),
+    (
+        checkers.one_decided,
+        history(
+            answering(2, "yes"), refused(2, None), answering(3, "no"), found(3, kind="left", decisions=[["q", "no"]])
+        ),
+    ),
     (checkers.one_ran, history(enter(1, "a", "01"), enter(2, "a", "01"))),
     (checkers.one_ran, history(enter(1, "a", "01"), (2, "raised", {"error": "KeyError", "text": "'x'"}))),
 ]
+
+
+CHECKERS = [*checkers.KILLED, *checkers.STOPPED, *checkers.BESIDE, *checkers.CLICKED]
 
 
 @pytest.mark.parametrize(("check", "bad"), BAD, ids=[check.__name__ for check, _ in BAD])
@@ -126,7 +183,7 @@ def test_a_bad_history_is_objected_to(check: Checker, bad: History) -> None:
     assert check(bad, UNDISTURBED)
 
 
-@pytest.mark.parametrize("check", [*checkers.KILLED, *checkers.STOPPED, *checkers.BESIDE], ids=lambda c: c.__name__)
+@pytest.mark.parametrize("check", CHECKERS, ids=lambda c: c.__name__)
 def test_a_good_history_is_not_objected_to(check: Checker) -> None:
     """The undisturbed run itself breaks no promise."""
     assert check(UNDISTURBED, UNDISTURBED) == []
@@ -134,7 +191,7 @@ def test_a_good_history_is_not_objected_to(check: Checker) -> None:
 
 def test_every_checker_is_shown_a_bad_history() -> None:
     """None is left out above."""
-    assert {check for check, _ in BAD} == {*checkers.KILLED, *checkers.STOPPED, *checkers.BESIDE}
+    assert {check for check, _ in BAD} == {*CHECKERS}
 
 
 def test_a_unit_in_flight_may_run_again() -> None:

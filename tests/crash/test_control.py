@@ -72,3 +72,35 @@ def test_acting_without_leave_is_found_out(chaos: Chaos) -> None:
     found = chaos("BARE_ASKING", "--share", "0", "--sample", "40", "--no-keep", subject="crash.subjects:EAGER")
 
     assert found.breaches["approved_first"] > 0
+
+
+SHOP = "crash.shops:SMALL_SHOP"
+
+
+def test_the_stock_saver_takes_an_answer_for_another_question(chaos: Chaos) -> None:
+    """
+    Whoever handed in an approval died, so it is handed in again; by then something else is asked.
+
+    A mail goes out that nobody was shown, and a charge is made twice.
+    """
+    stock = chaos(SHOP, "--mode", "talks", "--share", "0", "--no-keep", subject=STOCK)
+
+    assert stock.breaches["as_decided"] > 0
+    assert stock.counts["doubled"] > 0
+
+
+@pytest.mark.parametrize("mode", ["clicks", "rivals"])
+def test_the_stock_saver_takes_both_of_two_answers(chaos: Chaos, mode: str) -> None:
+    """A double click charges twice; who rejects has it charged nonetheless. Nobody is told."""
+    stock = chaos(SHOP, "--mode", mode, "--cases", "12", "--no-keep", subject=STOCK)
+
+    assert stock.breaches["never_twice"] > 0
+    assert stock.breaches["as_decided"] > 0
+    assert stock.breaches["one_decided"] > 0
+
+
+def test_a_review_that_does_not_listen_is_found_out(chaos: Chaos) -> None:
+    """Without anything behind it, what was rejected is done."""
+    stock = chaos("crash.shops:DEAF", "--sample", "6", "--no-keep", subject=STOCK)
+
+    assert stock.breaches["as_decided"] == stock.tried

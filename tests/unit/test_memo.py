@@ -12,9 +12,10 @@ from langchain_core.globals import get_llm_cache, set_llm_cache
 from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.graph import START, MessagesState, StateGraph
 
-from agents import Home, home_in
-from lives import die, live_and_die
+from agents import Home, config, home_in, keeper_of
+from lives import die, live, live_and_die
 from models import Replies
+from ninelives import LeaseLostError
 from ninelives.config import EffectsSettings, Settings
 
 RECORDED = Settings(effects=EffectsSettings(model="recorded"))
@@ -48,7 +49,7 @@ def thinking(home: Home, model: Replies, settings: Settings, fails: list[bool], 
 
 @pytest.mark.parametrize(("settings", "paid"), [(RECORDED, 1), (PAID, 2)], ids=["recorded", "paid"])
 def test_a_node_that_runs_again_pays_as_the_settings_say(home: Home, settings: Settings, paid: int) -> None:
-    """Recorded: the model is asked once, says the same, and its tokens are counted once. By default it is asked again."""
+    """Recorded: the model is asked once and says the same, its tokens counted once. By default it is asked again."""
     model, fails = Replies(replies=[told("hm")]), [False, True]
     agent = thinking(home, model, settings, fails)
     with pytest.raises(ConnectionRefusedError):
@@ -99,6 +100,106 @@ def test_the_cache_that_was_there_is_asked_too(home: Home) -> None:
     assert len(model.shown) == 1
 
 
+class Numbered(Replies):
+    """Says something else each time."""
+
+    def _generate(self, messages: Any, *args: Any, **kwargs: Any) -> Any:
+        result = super()._generate(messages, *args, **kwargs)
+        result.generations[0].message.content = f"answer {len(self.shown)}"
+        return result
+
+
+def test_equal_calls_of_two_tasks_are_each_said_again_for_themselves(home: Home) -> None:
+    """Two nodes ask the same at once: neither gets the other's answer, not even when both run again."""
+    model, fails = Numbered(replies=[told("hm")]), ["a", "b"]
+    first: dict[str, str] = {}
+
+    def node(name: str) -> Any:
+        def ask(state: MessagesState) -> Any:
+            said = model.invoke([HumanMessage("think")])
+            first.setdefault(name, str(said.content))
+            if name in fails:
+                fails.remove(name)
+                raise ConnectionRefusedError("after the model")
+            return {"messages": [AIMessage(said.content, name=name)]}
+
+        return ask
+
+    graph = StateGraph(MessagesState).add_node("a", node("a")).add_node("b", node("b"))
+    graph.add_edge(START, "a").add_edge(START, "b")
+    agent = home.protect(graph.compile(), settings=RECORDED)
+    with pytest.raises(ConnectionRefusedError):
+        agent.invoke({"messages": []}, thread="t")
+
+    out = agent.continue_run("t")
+
+    assert {m.name: m.content for m in out["messages"]} == first
+    assert len(model.shown) == 2
+
+
+def test_a_call_that_failed_is_made_again(home: Home) -> None:
+    """Nothing was said, so nothing is said again; what is said then is recorded."""
+    fails, down = [False, True], [True]
+
+    class Flaky(Replies):
+        def _generate(self, messages: Any, *args: Any, **kwargs: Any) -> Any:
+            if down and down.pop():
+                raise ConnectionRefusedError("no line")
+            return super()._generate(messages, *args, **kwargs)
+
+    model = Flaky(replies=[told("hm")])
+    agent = thinking(home, model, RECORDED, fails)
+    for _ in range(2):
+        with pytest.raises(ConnectionRefusedError):
+            agent.invoke({"messages": []}, thread="t", on_unfinished="continue")
+
+    agent.continue_run("t")
+
+    assert len(model.shown) == 1
+
+
+def test_what_is_said_again_is_streamed_as_one_message(home: Home) -> None:
+    """Whoever watches tokens sees the answer, once."""
+    model, fails = Replies(replies=[told("hm")]), [False, True]
+    agent = thinking(home, model, RECORDED, fails)
+    with pytest.raises(ConnectionRefusedError):
+        agent.invoke({"messages": []}, thread="t")
+
+    parts = list(agent.stream(None, config("t"), stream_mode="messages"))
+
+    assert [message.content for message, _ in parts] == ["hm"]
+    assert len(model.shown) == 1
+
+
+def test_a_lost_lease_stops_the_run_behind_the_model(home: Home) -> None:
+    """What a model said to a worker that was given up is recorded by nobody, and the node does not go on with it."""
+    went_on: list[bool] = []
+
+    class Slow(Replies):
+        def _generate(self, messages: Any, *args: Any, **kwargs: Any) -> Any:
+            home.store.perform(home.store.bury_worker(keeper_of(agent).worker().worker_id))
+            home.neighbour().takes(home.runs()[0])
+            return super()._generate(messages, *args, **kwargs)
+
+    model = Slow(replies=[told("hm")])
+
+    def n(state: MessagesState) -> Any:
+        try:
+            model.invoke([HumanMessage("think")])
+        except ConnectionError:
+            return {}
+        went_on.append(True)
+        return {}
+
+    graph = StateGraph(MessagesState).add_node("n", n).add_edge(START, "n").compile()
+    agent = home.protect(graph, settings=RECORDED)
+
+    with pytest.raises(LeaseLostError):
+        agent.invoke({"messages": []}, thread="t")
+
+    assert went_on == []
+
+
 class Counted(Replies):
     """A model whose every call leaves a line outside."""
 
@@ -128,7 +229,6 @@ def life(folder: str) -> list[str]:
 def test_a_killed_node_does_not_pay_again(tmp_path: Path) -> None:
     """Killed right behind the model: the next process is told what it said."""
     live_and_die(life, str(tmp_path))
-    from lives import live
 
     assert live(life, str(tmp_path)) == ["hm"]
     with home_in(tmp_path) as home:

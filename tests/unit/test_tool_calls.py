@@ -21,7 +21,7 @@ from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode
 from langgraph.types import Command, interrupt
 
-from agents import SAFE_S, Home, Log, asks, chain, config, keeper_of
+from agents import SAFE_S, Home, Log, asks, chain, keeper_of
 from models import Replies, call, results, well_formed
 from ninelives import InvalidDecisionError, LeaseLostError, approve, edit, effect, reject, respond
 from ninelives.config import EffectRule, EffectsSettings, Settings
@@ -177,8 +177,8 @@ def test_a_done_thread_keeps_no_copies(home: Home) -> None:
     kept = home.store.perform(home.store.list_calls(ONE_USER, "t", tasks))
     agent.decide("t", 2)
 
-    assert [output.content for output in kept] == ["a: 1"]
-    assert home.store.perform(home.store.list_calls(ONE_USER, "t", tasks)) == []
+    assert [output.content for output in kept.values()] == ["a: 1"]
+    assert home.store.perform(home.store.list_calls(ONE_USER, "t")) == {}
 
 
 @pytest.mark.parametrize("kind", ["sync", "async"])
@@ -407,9 +407,7 @@ def test_a_lost_lease_stops_the_run_where_a_call_is_recorded(home: Home) -> None
     with pytest.raises(LeaseLostError):
         agent.invoke({"messages": []}, thread="t")
 
-    tasks = {task.id for task in agent.get_state(config()).tasks}
-    assert len(tasks) == 1
-    assert home.store.perform(home.store.list_calls(ONE_USER, "t", tasks)) == []
+    assert home.store.perform(home.store.list_calls(ONE_USER, "t")) == {}
 
 
 def test_the_graph_of_the_user_is_not_changed(home: Home) -> None:
@@ -454,7 +452,7 @@ def test_a_call_of_its_own_task_is_not_recorded_twice(home: Home) -> None:
     agent.invoke(Command(resume={ids["delete a?"]: 1}), thread="t")
 
     assert len(tasks) == 2
-    assert home.store.perform(home.store.list_calls(ONE_USER, "t", tasks)) == []
+    assert home.store.perform(home.store.list_calls(ONE_USER, "t")) == {}
 
 
 async def test_a_subagents_sync_tools_run_in_threads_of_the_run(home: Home) -> None:

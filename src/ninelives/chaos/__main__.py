@@ -39,9 +39,10 @@ def main(arguments: list[str] | None = None) -> int:
 def _found(options: argparse.Namespace, folder: Path) -> Report:
     workload, search = named(options.workload), _search(options)
     trial = Trial(workload, named(options.subject), folder / "subject")
-    if not options.against:
-        return explore(trial, search)
-    return compare(trial, Trial(workload, named(options.against), folder / "control"), search)
+    with workload.around():
+        if not options.against:
+            return explore(trial, search)
+        return compare(trial, Trial(workload, named(options.against), folder / "control"), search)
 
 
 def named(place: str) -> Any:
@@ -63,6 +64,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--at", action="append", default=[], metavar="POINT", help="here only; again for a second kill")
     parser.add_argument("--request", choices=get_args(Request), default="same", help="of a second process beside")
     parser.add_argument("--wait-s", type=float, default=0.0, help="how long a second process waits for the thread")
+    parser.add_argument("--elsewhere", action="store_true", help="who answers has no graph, for talks, clicks, rivals")
     parser.add_argument("--keep", action=argparse.BooleanOptionalAction, default=True, help="folders of failed cases")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--jobs", type=int, default=2, help="cases at a time")
@@ -79,6 +81,7 @@ def _search(options: argparse.Namespace) -> Search:
         sample=options.sample,
         cases=options.cases,
         manners=Manners(options.request, options.wait_s),
+        elsewhere=options.elsewhere,
         seed=options.seed,
         jobs=options.jobs,
     )
@@ -98,6 +101,7 @@ def _tell(report: Report, options: argparse.Namespace) -> None:
     """What went wrong, and how to see it again."""
     mode = "kills" if options.mode in ("pairs", "heartbeats") else options.mode
     second = f" --request {options.request} --wait-s {options.wait_s}" * (mode in ("beside", "races"))
+    second += " --elsewhere" * options.elsewhere
     again = f"python -m ninelives.chaos {options.workload} --subject {options.subject} --mode {mode}{second}"
     for verdict in report.failed:
         points = "".join(f" --at '{point}'" for point in verdict.points)

@@ -104,11 +104,11 @@ def stopped_at(trial: Trial, case: Path, reference: History, point: str) -> Case
 
     One that stands still inside a write transaction is ended by the second.
     """
-    first = yield from _standing(trial, case, 1, point, ALONE)
+    first = yield from standing(trial, case, 1, point, ALONE)
     if first is None:
         return judged(case, reference, (point,), missed=True)
     yield {trial.life(case, 2, manners=TAKEOVER)}
-    yield from _woken(first)
+    yield from woken(first)
     yield {trial.life(case, 3)}
     return judged(case, reference, (point,), by=checkers.STOPPED)
 
@@ -120,15 +120,15 @@ def beside(trial: Trial, case: Path, reference: History, point: str, manners: Ma
     One that waits is stopped itself once it has been refused, until the first has ended. Where another thread of the
     first stood still within a write transaction, it is ended by the second: such a case says nothing of two live ones.
     """
-    first = yield from _standing(trial, case, 1, point, ALONE)
+    first = yield from standing(trial, case, 1, point, ALONE)
     if first is None:
         return judged(case, reference, (point,), missed=True)
     plan = Plan(SECOND_TRY, How.STOP) if manners.wait_s else None
     second = trial.life(case, 2, plan, manners)
     _, status = yield {second}
-    (ended,) = yield from _woken(first)
+    (ended,) = yield from woken(first)
     if os.WIFSTOPPED(status):
-        yield from _woken(second)
+        yield from woken(second)
     yield {trial.life(case, 3)}
     return judged(case, reference, (point,), missed=killed(ended), by=checkers.BESIDE)
 
@@ -139,21 +139,21 @@ def survived(trial: Trial, case: Path, reference: History, point: str, other: st
 
     The second is in the middle of its own run then. It ends that, and takes over what the first has left.
     """
-    second = yield from _standing(trial, case, 2, other, Manners(threads=(OWN, THREAD)))
+    second = yield from standing(trial, case, 2, other, Manners(threads=(OWN, THREAD)))
     if second is None:
         return judged(case, reference, (point, other), missed=True)
     _, ended = yield {trial.life(case, 1, Plan(point))}
-    (gone,) = yield from _woken(second)
+    (gone,) = yield from woken(second)
     return _of_both(case, reference, (point, other), killed(ended) and not killed(gone), checkers.KILLED)
 
 
 def abreast(trial: Trial, case: Path, reference: History, point: str, other: str) -> Case[Verdict]:
     """Two processes live, each on a thread of its own in one store, each in the middle of the other's run."""
-    second = yield from _standing(trial, case, 2, other, Manners(threads=(OWN,)))
+    second = yield from standing(trial, case, 2, other, Manners(threads=(OWN,)))
     if second is None:
         return judged(case, reference, (point, other), missed=True)
-    first = yield from _standing(trial, case, 1, point, ALONE)
-    ended = yield from _woken(*([second] if first is None else [first, second]))
+    first = yield from standing(trial, case, 1, point, ALONE)
+    ended = yield from woken(*([second] if first is None else [first, second]))
     return _of_both(case, reference, (point, other), first is not None and not any(map(killed, ended)), checkers.BESIDE)
 
 
@@ -167,14 +167,14 @@ def raced(trial: Trial, case: Path, reference: History, manners: Manners) -> Cas
     return judged(case, reference, (), by=checkers.BESIDE)
 
 
-def _standing(trial: Trial, case: Path, life: int, point: str, manners: Manners) -> Case[int | None]:
+def standing(trial: Trial, case: Path, life: int, point: str, manners: Manners) -> Case[int | None]:
     """A process that stands still at its point; None if it ended without having come there."""
     pid = trial.life(case, life, Plan(point, How.STOP), manners)
     _, status = yield {pid}
     return pid if os.WIFSTOPPED(status) else None
 
 
-def _woken(*pids: int) -> Case[list[int]]:
+def woken(*pids: int) -> Case[list[int]]:
     """Let processes go on that stand still; gives their wait statuses once they have ended."""
     running, ended = {*pids}, []
     for pid in pids:

@@ -2,8 +2,8 @@
 Verdicts over histories, and nothing else: a checker reads, it runs nothing.
 
 Each looks at one promise and gives a sentence per breach. `reference` is the history of the same request when nobody
-was killed. A unit is *recorded* when the next process found its task's result, or its act's, in the store; one that had
-returned and was not recorded was in flight, and may run again.
+was killed. A unit is *recorded* when the next process found its task's result, or its call's or act's, in the store; one
+that had returned and was not recorded was in flight, and may run again.
 """
 
 from __future__ import annotations
@@ -172,9 +172,8 @@ def answers_kept(history: History, reference: History) -> list[str]:
         after = [event for event in later if event.at_ns > committed.at_ns]
         seen = [event for event in after if event.kind in ("found", "left")]
         breaches += [f"the answer to {question} was lost" for each in seen[:1] if _decided(each).get(question) != value]
-        breaches += [
-            f"{question} was asked again" for e in after if e.kind == "answering" and e["question"] == question
-        ]
+        asked = [e for e in after if e.kind == "answering" and e["question"] == question and not e["again"]]
+        breaches += [f"{question} was asked again" for _ in asked]
     return breaches
 
 
@@ -188,6 +187,51 @@ def approved_first(history: History, reference: History) -> list[str]:
         for event in history.of("arrived")
         if len(_answered_before(history, event)) < needed.get(event["act"], 0)
     ]
+
+
+def as_decided(history: History, reference: History) -> list[str]:
+    """P6: a tool call that people are asked about acts only if they approved it, and that is in the store."""
+    breaches = []
+    for arrived in history.of("arrived"):
+        call = _call_of(history, arrived)
+        question = _question_about(history, call) or _question_about(reference, call)
+        if call is None or question is None:
+            continue
+        looks = [_decided(e) for e in history.of("found", "left") if e.at_ns > arrived.at_ns]
+        verdict = _verdict(looks[0].get(question["question"]), question["calls"].index(call)) if looks else None
+        if verdict not in ("approve", "edit"):
+            breaches.append(f"act {arrived['act']} arrived; what is recorded about {call} is {verdict or 'nothing'}")
+    return breaches
+
+
+def comes_to_an_end(history: History, reference: History) -> list[str]:
+    """The last process gives an outcome, and nothing is asked any more."""
+    end = history.last("outcome")
+    if end is None or end.life != history.lives[-1]:
+        raised = history.last("raised")
+        return [f"the last process gave no outcome{': ' + raised['text'] if raised else ''}"]
+    return [f"{e['question']} is still asked" for e in history.of("asked", life=end.life)]
+
+
+def never_twice(history: History, reference: History) -> list[str]:
+    """P3: no declared act arrives twice."""
+    return [f"act {act} arrived {times} times" for act, times in sorted(_arrivals(history).items()) if times > 1]
+
+
+def one_decided(history: History, reference: History) -> list[str]:
+    """P6: of several who answer a question one is taken; the others are told who that was, or that it is going on."""
+    breaches = []
+    last = history.last("left")
+    decided = _decided(last) if last else {}
+    for question in sorted({event["question"] for event in history.of("answering")}):
+        tried = [e for e in history.of("answering") if e["question"] == question]
+        told = {e.life: e for e in history.of("refused") if e["question"] == question}
+        taken = [e["value"] for e in tried if e.life not in told]
+        if taken != [decided.get(question)]:
+            breaches.append(f"of {len(tried)} answers to {question} {taken} were taken; {decided.get(question)} is kept")
+        blind = [e for e in told.values() if not e["first"] and e["error"] != "ThreadBusyError"]
+        breaches += [f"who answered {question} was not told who was first: {e['text']}" for e in blind]
+    return breaches
 
 
 def one_ran(history: History, reference: History) -> list[str]:
@@ -213,6 +257,7 @@ KILLED: tuple[Checker, ...] = (
     answers_once,
     answers_kept,
     approved_first,
+    as_decided,
 )
 """What must hold after any number of kills."""
 
@@ -231,6 +276,17 @@ STOPPED: tuple[Checker, ...] = (
 
 BESIDE: tuple[Checker, ...] = (same_end, one_ran, acts_once, keys_once, no_fork)
 """What must hold when two live processes ask for one thread."""
+
+CLICKED: tuple[Checker, ...] = (
+    comes_to_an_end,
+    never_twice,
+    keys_once,
+    no_fork,
+    approved_first,
+    as_decided,
+    one_decided,
+)
+"""What must hold when two live processes answer one question."""
 
 
 # -- counting ---------------------------------------------------------------------------------------------------
@@ -254,6 +310,7 @@ class Counts:
         late_tools: tool calls that a superseded process began after it had gone on.
         ran_again: units that had returned, recorded or not, and ran again.
         answers_again: questions that a second process answered: the first died before its answer was in the store.
+        refused: answers that were not taken, since another was first.
     """
 
     kills: int = 0
@@ -269,6 +326,7 @@ class Counts:
     late_tools: int = 0
     ran_again: int = 0
     answers_again: int = 0
+    refused: int = 0
 
     def __add__(self, other: Counts) -> Counts:
         return Counts(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(Counts)))
@@ -293,6 +351,7 @@ def count(history: History, reference: History) -> Counts:
         late_tools=len([event for event in _begun_late(history) if str(event["unit"]).startswith("tool:")]),
         ran_again=len(again),
         answers_again=answers.total() - len(answers),
+        refused=len(history.of("refused")),
     )
 
 
@@ -310,10 +369,12 @@ def _arrivals(history: History, *, declared: bool = True) -> Counter[str]:
 def recorded(history: History, found: Event) -> set[str]:
     """Names of the units, begun before this look at the store, whose result it found there."""
     done = {key for key, state in found["effects"].items() if state == "done"}
+    calls = {tuple(call) for call in found["calls"] or ()}
     return {
         event["unit"]
         for event in history.of("enter")
-        if event.life < found.life and (event["task"] in found["tasks"] or event["key"] in done)
+        if event.life < found.life
+        and (event["task"] in found["tasks"] or event["key"] in done or (event["task"], event["call"]) in calls)
     }
 
 
@@ -406,6 +467,24 @@ def _answered_before(history: History, arrived: Event) -> set[str]:
         elif _is_answer_committed(event):
             answered |= waiting.pop(event.life, set())
     return answered
+
+
+def _call_of(history: History, arrived: Event) -> Any:
+    """The tool call that an act was made for; where the outside does not know it, by the act's key."""
+    if arrived["call"]:
+        return arrived["call"]
+    same = [e["call"] for e in history.of("enter") if arrived["key"] and e["key"] == arrived["key"]]
+    return same[0] if same else None
+
+
+def _question_about(history: History, call: Any) -> Event | None:
+    return next((event for event in history.of("asked") if call in event["calls"]), None)
+
+
+def _verdict(answer: Any, place: int) -> Any:
+    """What an answer says about one of the tool calls that were asked about."""
+    decisions = answer.get("decisions", [answer]) if isinstance(answer, dict) else []
+    return decisions[place]["type"] if place < len(decisions) else None
 
 
 def _decisions(history: History) -> list[dict[str, Any]]:

@@ -27,9 +27,14 @@ from ninelives.chaos.cases import (
 from ninelives.chaos.checkers import Counts
 from ninelives.chaos.history import History
 from ninelives.chaos.processes import Case, run_all
+from ninelives.chaos.talks import clicked, killed_in_talk, talk, talk_points
 from ninelives.chaos.trial import ALONE, Manners, Trial, warm_up
 
-Mode: TypeAlias = Literal["kills", "pairs", "heartbeats", "stops", "beside", "races", "survived", "abreast"]
+Mode: TypeAlias = Literal[
+    "kills", "pairs", "heartbeats", "stops", "beside", "races", "survived", "abreast", "talks", "clicks", "rivals"
+]
+TALKS = ("talks", "clicks", "rivals")
+"""Modes in which what the graph asks is answered by other processes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,13 +47,16 @@ class Search:
             it dies at a point that comes by the clock. `stops`: it stands still and is superseded. `beside`: it stands
             still and another asks. `races`: two make the same request at once, nobody is stopped. `survived`: it dies
             while another lives, which is in the middle of a run on a thread of its own and then takes over. `abreast`:
-            two live and run, each on a thread of its own.
+            two live and run, each on a thread of its own. `talks`: other processes answer what it asks, and any of all
+            these dies. `clicks`: two answer each question, at once or while one of them stands still; `rivals`: one of
+            the two rejects what the other approves.
         at: these points only, for `kills` in turn, one process at each.
         share: of the points within an act, how many are tried; the ends of each act and all units always are.
         every: acts of which all points are tried.
         sample: of those, so many at most, for `kills` and `stops`; of the latter half lie between a check and its call.
         cases: how many pairs, heartbeats, points to stop beside, races, or twos; how often `at` is tried.
         manners: of the second process, where there are two.
+        elsewhere: who answers has no graph.
         jobs: cases at a time.
     """
 
@@ -59,6 +67,7 @@ class Search:
     sample: int | None = None
     cases: int = 1
     manners: Manners = ALONE
+    elsewhere: bool = False
     seed: int = 1
     jobs: int = 2
 
@@ -96,7 +105,8 @@ def explore(trial: Trial, search: Search) -> Report:
     began = time.monotonic()
     first, second = _undisturbed(trial, search)
     verdicts = run_all(_cases(trial, search, first), search.jobs)
-    unstable = {*points_of(first)} ^ {*points_of(second)}
+    known = talk_points if search.mode in TALKS else points_of
+    unstable = {*known(first)} ^ {*known(second)}
     return _report(trial, search, first, verdicts, began, tuple(sorted(unstable)))
 
 
@@ -115,7 +125,11 @@ def compare(trial: Trial, control: Trial, search: Search) -> Report:
 
 def _undisturbed(trial: Trial, search: Search) -> tuple[History, History]:
     warm_up(trial)
-    first, second = run_all((undisturbed(trial, f"undisturbed-{n}") for n in (1, 2)), search.jobs)
+    names = ("undisturbed-1", "undisturbed-2")
+    if search.mode in TALKS:
+        first, second = run_all((talk(trial, name, elsewhere=search.elsewhere) for name in names), search.jobs)
+    else:
+        first, second = run_all((undisturbed(trial, name) for name in names), search.jobs)
     return first, second
 
 
@@ -131,7 +145,7 @@ def _report(
         workload=trial.workload.name,
         subject=trial.subject.name,
         search=search,
-        known=len(points_of(reference)),
+        known=len(talk_points(reference) if search.mode in TALKS else points_of(reference)),
         unstable=unstable,
         verdicts=tuple(verdicts),
         seconds=time.monotonic() - began,
@@ -146,7 +160,12 @@ def chosen(points: Sequence[str], share: float, rng: random.Random, every: Seque
     statement).
     """
     ends = {end for call in _calls(points) for end in (call[0], call[-1])}
-    return [point for point in points if point in ends or rng.random() < share or point.partition("#")[0] in every]
+    return [point for point in points if point in ends or rng.random() < share or _act_of(point) in every]
+
+
+def _act_of(point: str) -> str:
+    """The act or unit of a point; before it may stand which process of a talk goes through it."""
+    return point.partition("#")[0].rpartition("/")[2]
 
 
 def _drawn(points: Sequence[str], search: Search, *, windows: bool = False) -> list[str]:
@@ -199,6 +218,28 @@ def _cases(trial: Trial, search: Search, reference: History) -> Iterator[Case[Ve
             yield from _on_two_threads(trial, search, reference, rng)
         case "beside" | "races":
             yield from _of_two(trial, search, points, rng)
+        case "talks":
+            places = [(at,) for at in _drawn(talk_points(reference), search)]
+            for n, at in enumerate([search.at] if search.at else places):
+                yield killed_in_talk(trial, _folder(trial, n), reference, at, elsewhere=search.elsewhere)
+        case "clicks" | "rivals":
+            yield from _clicked(trial, search, reference, rng)
+
+
+def _clicked(trial: Trial, search: Search, reference: History, rng: random.Random) -> Iterator[Case[Verdict]]:
+    """Half of them at once; in the other half one has seen the question, and the other answers meanwhile."""
+    ahead, rivals = before_the_answer(reference), search.mode == "rivals"
+    for n in range(search.cases):
+        at = search.at[0] if search.at else rng.choice(ahead) if n % 2 else None
+        yield clicked(trial, _folder(trial, n), reference, at, elsewhere=search.elsewhere, rivals=rivals)
+
+
+def before_the_answer(reference: History) -> list[str]:
+    """Where somebody who hands in an answer has not yet done so, outside write transactions."""
+    life = reference.of("answering")[0].life
+    points = points_of(reference, life=life)
+    ahead = points[: next((n for n, point in enumerate(points) if point.startswith("answer#")), len(points))]
+    return [point for point in unwritten(points) if point in ahead]
 
 
 def _killed(trial: Trial, reference: History, points: Sequence[str]) -> Iterator[Case[Verdict]]:

@@ -10,10 +10,13 @@ Kinds of events, with their facts:
 - `point`: a place where the world may stop (`point`, its id), told before the world stops there. A check of the lease
   says what it is made for (`of`, the id of a tool call or task).
 - `enter`, `exit`: a unit of work begins, has returned (`unit`, `step`, `task`, `call`, `key`, `point`).
-- `arrived`: an act arrived outside (`act`, `key`, `result`, `declared`).
-- `found`, `left`: what a process found in the store before it did anything, and what it left there (`tasks`, `effects`,
-  `decisions`, `checkpoints`, `rows`).
-- `answering`: a process is about to answer what the graph asked (`question`, its id; `value`).
+- `arrived`: an act arrived outside (`act`, `key`, `result`, `declared`; `call`, the tool call that it was made for).
+- `found`, `left`: what a process found in the store before it did anything, and what it left there (`tasks`, `calls`,
+  `effects`, `decisions`, `checkpoints`, `rows`).
+- `asked`: a process was shown what the graph asks (`question`, its id; `shown`; `calls`, the tool calls it is about).
+- `answering`: a process is about to answer what the graph asked (`question`, its id; `value`; `again`: it is the same
+  answer once more, handed on since the process that had it died).
+- `refused`: that answer was not taken (`question`, `error`, `text`; `first`, who had answered).
 - `told`: the node or tool that asked goes on with this answer (`question`, in its own words; `value`).
 - `unknown`: the run stopped, because the outcome of an act is unknown (`name`, `key`).
 - `settled`: that outcome was recorded by who knows it (`key`, `happened`).

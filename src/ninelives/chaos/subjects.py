@@ -9,22 +9,25 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeAlias, TypeVar
 
+from langchain_core.messages import AIMessage
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.types import Command, Interrupt
 
-from ninelives import _langgraph
+from ninelives import _langgraph, interrupts
 from ninelives.chaos.faults import Faults, watch_store
-from ninelives.chaos.workload import Outside, Workload, World
+from ninelives.chaos.history import Recorder
+from ninelives.chaos.workload import Outside, Workload, World, normalised
 from ninelives.clock import Clock, system_clock
 from ninelives.config import Settings
 from ninelives.effects import effect, idempotency_key
-from ninelives.errors import EffectOutcomeUnknownError, NineLivesError
+from ninelives.errors import EffectOutcomeUnknownError, InvalidDecisionError, NineLivesError, ThreadBusyError
 from ninelives.model import ONE_USER, EffectState
 from ninelives.protect import protect
 from ninelives.saver import Saver
@@ -49,14 +52,28 @@ class UnknownOutcome(Exception):
         super().__init__(f"{name} ({key})")
 
 
+@dataclass(frozen=True, slots=True)
+class Letter:
+    """
+    An answer on its way: what somebody has decided about a question, for a process that hands it in.
+
+    Attributes:
+        again: the process that had it before has died, so it is handed on once more.
+    """
+
+    question: str
+    value: Any
+    again: bool = False
+
+
 class Session(Protocol):
     """A store, opened by this process, with one workload's graph on it."""
 
     def recorded(self) -> dict[str, Any]:
         """
-        What is recorded: `tasks` (ids of tasks whose result is), `effects` (state by key), `decisions` (lists of
-        question and answer), `checkpoints` (pairs of id and parent), `rows` (all that the store holds of the thread, to
-        compare).
+        What is recorded: `tasks` (ids of tasks whose result is), `calls` (task and tool call id of single calls, where
+        there are any), `effects` (state by key), `decisions` (lists of question and answer), `checkpoints` (pairs of id
+        and parent), `rows` (all that the store holds of the thread, to compare).
         """
 
     def ask(self, request: Request = "same", *, wait_s: float = 0.0) -> Any:
@@ -70,6 +87,14 @@ class Session(Protocol):
 
         Raises:
             UnknownOutcome: the run waits for somebody to say what became of an act.
+        """
+
+    def deliver(self, letters: Sequence[Letter], *, elsewhere: bool) -> Any:
+        """
+        Hand in answers, one after the other; one that is not taken is told to the history.
+
+        Args:
+            elsewhere: only record them, without the graph; else go on with them, and give the output.
         """
 
     def settle(self, key: str, *, happened: bool, result: Any) -> None:
@@ -126,8 +151,12 @@ class ProtectedSession:
     ) -> None:
         self._store, self.workload, self._world = store, workload, world
         self._settings, self.thread = settings, thread
-        self.agent: Any = protect(workload.build(world), store, name=workload.name, settings=settings)
         watch_store(store, world.faults)
+
+    @cached_property
+    def agent(self) -> Any:
+        """Made when it is needed: a process that only records decisions has no graph."""
+        return protect(self.workload.build(self._world), self._store, name=self.workload.name, settings=self._settings)
 
     def on(self, thread: str, world: World) -> ProtectedSession:
         return type(self)(self._store, self.workload, world, self._settings, thread)
@@ -136,9 +165,11 @@ class ProtectedSession:
         tasks, checkpoints = recorded_tasks(Saver(self._store), self.thread)
         acts = self._store.perform(self._store.list_effects(ONE_USER, thread_id=self.thread))
         decisions = self._store.perform(self._store.list_decisions(ONE_USER, self.thread))
+        calls = self._store.perform(self._store.list_calls(ONE_USER, self.thread))
         return {
             "tasks": tasks,
             "effects": {act.key: str(act.state) for act in acts},
+            "calls": [[key.split("/")[0], key.split("/", 2)[2]] for key in calls],
             "decisions": [[decision.interrupt_id, decision.value] for decision in decisions],
             "checkpoints": checkpoints,
             "rows": self._rows(),
@@ -175,14 +206,40 @@ class ProtectedSession:
             recorder.write("answering", question=question, value=value)
         return answers
 
+    def deliver(self, letters: Sequence[Letter], *, elsewhere: bool) -> Any:
+        """Whoever was first with another answer, this process goes on with that."""
+        output = None
+        for letter in letters:
+            told = {"question": letter.question, "value": letter.value}
+            self._world.faults.recorder.write("answering", **told, again=letter.again)
+            try:
+                output = self._decide(letter, elsewhere)
+            except (InvalidDecisionError, ThreadBusyError) as error:
+                output, first = None, getattr(error, "first", None)
+                refusal = {"error": type(error).__name__, "text": str(error), "first": first}
+                self._world.faults.recorder.write("refused", question=letter.question, **refusal)
+        return self.ask() if output is None and not elsewhere else output
+
+    def _decide(self, letter: Letter, elsewhere: bool) -> Any:
+        actor = f"process {self._world.faults.recorder.life}"
+        if elsewhere:
+            store, thread = self._store, self.thread
+            return interrupts.decide(
+                store, thread, letter.question, letter.value, actor=actor, channel="another terminal"
+            )
+        return self._call(Command(resume={letter.question: letter.value}), actor=actor)
+
     def _call(self, input: Any, **options: Any) -> Any:
         config = {"callbacks": [checks_told(self._world.faults)]}
         try:
             if self.workload.asynchronous:
-                return asyncio.run(self.agent.ainvoke(input, config, thread=self.thread, **options))
-            return self.agent.invoke(input, config, thread=self.thread, **options)
+                output = asyncio.run(self.agent.ainvoke(input, config, thread=self.thread, **options))
+            else:
+                output = self.agent.invoke(input, config, thread=self.thread, **options)
         except EffectOutcomeUnknownError as error:
             raise UnknownOutcome(error.name, error.key) from error
+        tell_questions(self._world.faults.recorder, output)
+        return output
 
     def settle(self, key: str, *, happened: bool, result: Any) -> None:
         state = EffectState.DONE if happened else EffectState.NOT_DONE
@@ -192,6 +249,24 @@ class ProtectedSession:
 
     def values(self) -> Any:
         return self.agent.get_state({"configurable": {"thread_id": self.thread}}).values
+
+
+def tell_questions(recorder: Recorder, output: Any) -> None:
+    """Tell the history what a graph's output asks; the calls are those that the last turn of the model made."""
+    for question in output.get("__interrupt__", ()):
+        calls = _calls_of(question.value, output.get("messages", ()))
+        recorder.write("asked", question=question.id, shown=normalised(question.value), calls=calls)
+
+
+def _calls_of(shown: Any, messages: Iterable[Any]) -> list[str]:
+    """Ids of the tool calls that LangChain's review asks about, in its order."""
+    if not isinstance(shown, dict):
+        return []
+    if "tool_call_id" in shown:
+        return [shown["tool_call_id"]]
+    turns = [message.tool_calls for message in messages if isinstance(message, AIMessage) and message.tool_calls]
+    called = {call["name"]: str(call["id"]) for call in (turns[-1] if turns else ())}
+    return [called[request["name"]] for request in shown.get("action_requests", ())]
 
 
 def checks_told(faults: Faults) -> _langgraph.Watch:

@@ -6,15 +6,17 @@ import gc
 import importlib
 import os
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from ninelives.chaos.faults import Faults, Plan
 from ninelives.chaos.history import HISTORY, OUTSIDE, Recorder
 from ninelives.chaos.processes import fork
-from ninelives.chaos.subjects import THREAD, Request, Session, Subject, UnknownOutcome
+from ninelives.chaos.subjects import THREAD, Letter, Request, Session, Subject, UnknownOutcome
 from ninelives.chaos.workload import Outside, Workload, World, normalised
 
 LOG, MODULES = "log.txt", "modules.txt"
@@ -30,12 +32,18 @@ class Manners:
         wait_s: how long it waits for the thread to come free.
         settles: where an outcome is unknown it looks outside, says what is true and asks again; else it ends there.
         threads: on each of these in turn it makes its request, all through one store.
+        answers: it answers what the graph asks; else others do, and it ends with the question.
+        letters: it makes no request, but hands in these answers.
+        elsewhere: that process has no graph, so it only records them.
     """
 
     request: Request = "same"
     wait_s: float = 0.0
     settles: bool = True
     threads: tuple[str, ...] = (THREAD,)
+    answers: bool = True
+    letters: tuple[Letter, ...] = ()
+    elsewhere: bool = False
 
 
 ALONE = Manners()
@@ -63,7 +71,8 @@ class Trial:
         """
         thread, *others = manners.threads
         world = self._world(case, thread, number, plan)
-        with self.subject.open(case, self.workload, world) as session:
+        workload = self.workload if manners.answers else self.workload.unanswered()
+        with self.subject.open(case, workload, world) as session:
             _live_on(session if thread == THREAD else session.on(thread, world), world, manners)
             for thread in others:
                 world = self._world(case, thread, number)
@@ -112,18 +121,23 @@ def _answer(session: Session, world: World, manners: Manners) -> None:
     except Exception as error:
         recorder.write("raised", error=type(error).__name__, text=str(error)[:2000])
         raise
+    if manners.elsewhere and manners.letters:
+        return
     recorder.write("outcome", output=normalised(output), values=normalised(session.values()))
 
 
 def _ask(session: Session, world: World, manners: Manners) -> Any:
+    request: Callable[[], Any] = partial(session.ask, manners.request, wait_s=manners.wait_s)
+    asking = partial(session.deliver, manners.letters, elsewhere=manners.elsewhere) if manners.letters else request
     while True:
         try:
-            return session.ask(manners.request, wait_s=manners.wait_s)
+            return asking()
         except UnknownOutcome as unknown:
             world.faults.recorder.write("unknown", name=unknown.name, key=unknown.key)
             if not manners.settles:
                 raise
             _settle(session, world, unknown.key)
+            asking = request
 
 
 def _settle(session: Session, world: World, key: str) -> None:

@@ -10,8 +10,8 @@ a *step* that orders them: `"02"` comes before `"03"`, and `"02.01"` (inside the
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -44,16 +44,22 @@ class Arrival:
 
 
 class Outside:
-    """The outside world: it remembers each arrival, even if the caller dies the next moment."""
+    """
+    The outside world: it remembers each arrival, even if the caller dies the next moment.
+
+    Attributes:
+        path: its books; a process that takes acts itself writes them down there.
+    """
 
     def __init__(self, path: Path, life: int) -> None:
-        self._path, self._recorder = path, Recorder(path, life, synced=True)
+        self.path, self._recorder = path, Recorder(path, life, synced=True)
 
     def arrive(self, act: str, key: str | None, result: Any, *, declared: bool = True) -> None:
-        self._recorder.write("arrived", act=act, key=key, result=result, declared=declared)
+        call = _place()["call"]
+        self._recorder.write("arrived", act=act, key=key, result=result, declared=declared, call=call)
 
     def arrivals(self) -> list[Arrival]:
-        return [Arrival(event["act"], event["key"], event["result"]) for event in read_events(self._path)]
+        return [Arrival(event["act"], event["key"], event["result"]) for event in read_events(self.path)]
 
 
 @dataclass(slots=True)
@@ -85,10 +91,16 @@ class World:
 
     def act(self, name: str, step: str, result: T) -> T:
         """Act on the outside world; a unit of its own. To be called within a declared act."""
-        key = self.key()
-        with around(self.faults, f"act:{name}", step=step, key=key, **_place()):
+        with self.going_out(name, step) as key:
             self.outside.arrive(name, key, result)
         return result
+
+    @contextmanager
+    def going_out(self, name: str, step: str) -> Iterator[str | None]:
+        """A declared act goes out meanwhile; gives its idempotency key. To be called within it."""
+        key = self.key()
+        with around(self.faults, f"act:{name}", step=step, key=key, **_place()):
+            yield key
 
     def call(self, name: str, step: str, result: T) -> T:
         """Act on the outside world without having declared it: it arrives as often as its unit runs."""
@@ -117,6 +129,7 @@ class Workload:
         answer: what the program answers to everything that the graph asks, given the number of its process: so that it
             shows whose answer counted.
         decide: or what it answers to each question, given what is shown. With neither nothing is answered.
+        around: what must be up outside while it is tried, such as a process that acts arrive at.
     """
 
     name: str
@@ -125,6 +138,7 @@ class Workload:
     asynchronous: bool = False
     answer: Callable[[int], Any] | None = None
     decide: Callable[[Any], Any] | None = None
+    around: Callable[[], AbstractContextManager[Any]] = nullcontext
 
     @property
     def answers(self) -> bool:
@@ -135,6 +149,10 @@ class Workload:
             return self.decide(shown)
         assert self.answer is not None
         return self.answer(life)
+
+    def unanswered(self) -> Workload:
+        """The same, whose program answers nothing: others do."""
+        return replace(self, answer=None, decide=None)
 
 
 def normalised(value: Any) -> Any:

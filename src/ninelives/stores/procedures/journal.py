@@ -9,7 +9,7 @@ from typing import Any
 from ninelives.errors import UnknownTypeError
 from ninelives.model import Lease, Scope
 from ninelives.store import Act, Query, Steps, act, glancing, reading
-from ninelives.stores.procedures.base import Procedures, as_json, claim_of, fenced, one
+from ninelives.stores.procedures.base import Procedures, claim_of, fenced, one
 from ninelives.stores.procedures.threads import thread_row
 
 log = logging.getLogger(__name__)
@@ -32,14 +32,17 @@ class JournalActs(Procedures):
         return self.decode(row["body"]) if row else None
 
     @reading
-    def list_calls(self, scope: Scope, thread_id: str, task_ids: Collection[str]) -> Steps[list[Any]]:
+    def list_calls(
+        self, scope: Scope, thread_id: str, task_ids: Collection[str] | None = None
+    ) -> Steps[dict[str, Any]]:
         thread = yield from thread_row(scope, thread_id)
         if thread is None:
-            return []
-        found = []
-        for row in (yield Query("list_calls", {"thread_no": thread["thread_no"], "keys": as_json(task_ids)})):
-            try:
-                found.append(self.decode(row["body"]))
-            except UnknownTypeError as error:
-                log.warning("what a tool call has given cannot be told: %s", error)
+            return {}
+        found = {}
+        for row in (yield Query("list_calls", {"thread_no": thread["thread_no"]})):
+            if task_ids is None or row["key"].partition("/")[0] in task_ids:
+                try:
+                    found[row["key"]] = self.decode(row["body"])
+                except UnknownTypeError as error:
+                    log.warning("what a tool call has given cannot be told: %s", error)
         return found

@@ -14,10 +14,7 @@ delete from journal where thread_no = :thread_no and run_no = :run_no
 select body from journal where thread_no = :thread_no and key = :key;
 
 -- name: list_calls
--- By their tasks, whose ids their keys begin with.
-select j.body from json_each(:keys) wanted cross join journal j
- where j.thread_no = :thread_no and j.key >= wanted.value || '/' and j.key < wanted.value || '0' and j.kind = 'call'
- order by j.key;
+select key, body from journal where thread_no = :thread_no and kind = 'call' order by key;
 
 -- name: drop_journal
 delete from journal where thread_no = :thread_no;
