@@ -2,9 +2,9 @@
 The shop, killed until it is done: what `make run-shop` shows.
 
 Starts the payment service and the mailbox, then `ninelives run` again and again, ended by SIGKILL at moments that
-nobody announced. Whenever it asks, a process in another terminal approves (`ninelives inbox approve`). Whenever the
-outcome of an act is unknown, somebody looks into the books and says what is true (`ninelives effects settle`). Then it
-counts what has arrived.
+nobody announced. Whenever it asks, a process in another terminal approves (`ninelives inbox approve`), some days later
+by the clock. Whenever the outcome of an act is unknown, somebody looks into the books and says what is true (`ninelives
+effects settle`). Then it counts what has arrived.
 
     python examples/shop/settle.py [--seed 7] [--orders 3]
 """
@@ -32,18 +32,24 @@ from sinks import MAILS, PAYMENTS, Book
 
 HERE = Path(__file__).parent
 AGENT = "examples/shop/clerk.py:agent"
-ASKS, UNKNOWN, DONE = 4, 5, 0
+DONE, ASKS, UNKNOWN = 0, 4, 5
+TALK = "talk.txt"
 KILLS = 4
 LINES_BEFORE_KILL = (1, 10)
-PAUSE_S_MAX = 0.2
-"""A process is killed after so many lines of its trace, and a pause: before, within and after the acts."""
+PAUSE_S_MAX, ACT_S_MAX = 0.2, 0.03
+"""A process is killed after so many lines of its trace, and a pause; or as soon as it acts, and a short pause."""
+DAYS = (1, 6)
+"""So many days somebody takes to answer."""
 
 
 @dataclass
 class Shop:
+    """The folder with the store and the books, and the day that it is: of every process that is begun from now on."""
+
     folder: Path
     dice: random.Random
     env: dict[str, str] = field(default_factory=dict)
+    day: int = 0
     kills: int = 0
     approvals: int = 0
     unknown: int = 0
@@ -61,17 +67,20 @@ class Shop:
                 self._approve(order)
             elif code == UNKNOWN:
                 self._look(order)
+            elif code >= 0:
+                raise SystemExit(f"ninelives run ended with exit code {code}:\n{self._talk()}")
 
     def _live(self, order: str, asked: list[str], *, killed: bool) -> int:
         """A process, to its end or to its kill."""
         words = ["run", AGENT, *asked, "--thread", order, "--json"]
         say(f"$ ninelives {shlex.join(words[:-1])}")
-        last = self.dice.randint(*LINES_BEFORE_KILL) if killed else -1
+        last = self.dice.choice([ACTS, self.dice.randint(*LINES_BEFORE_KILL)]) if killed else None
+        pause_s = self.dice.uniform(0, ACT_S_MAX if last == ACTS else PAUSE_S_MAX)
         with self._begun(words) as process:
             assert process.stdout is not None
-            for number, _ in enumerate(process.stdout, start=1):
-                if number == last:
-                    time.sleep(self.dice.uniform(0, PAUSE_S_MAX))
+            for number, line in enumerate(process.stdout, start=1):
+                if last in (number, _acts(line)):
+                    time.sleep(pause_s)
                     process.kill()
         if process.returncode < 0:
             self.kills += 1
@@ -79,12 +88,13 @@ class Shop:
         return process.returncode
 
     def _approve(self, order: str) -> None:
-        """As somebody in another terminal does who is shown the question."""
+        """As somebody in another terminal does who is shown the question, days later."""
+        self.day += self.dice.randint(*DAYS)
         for entry in json.loads(self._typed("inbox", "list", "--json")):
             for question in entry["questions"] if entry["run"]["thread_id"] == order else ():
                 self.approvals += 1
                 self._typed("inbox", "approve", question["interrupt_id"], "--as", "ann")
-                say(f"  ann approves {question['actions'][0]['name']}")
+                say(f"  on day {self.day} ann approves {question['actions'][0]['name']}")
 
     def _look(self, order: str) -> None:
         """As somebody does who has been told that nobody knows: look whether it has arrived, and say so."""
@@ -99,19 +109,29 @@ class Shop:
         with self._begun([*words]) as process:
             out, _ = process.communicate()
         if process.returncode != 0:
-            raise SystemExit(f"ninelives {shlex.join(words)} ended with exit code {process.returncode}")
+            said = f"ninelives {shlex.join(words)} ended with exit code {process.returncode}"
+            raise SystemExit(f"{said}:\n{self._talk()}")
         return out
 
     def _begun(self, words: list[str]) -> subprocess.Popen[str]:
-        place = Path(sys.executable).with_name("ninelives")
-        return subprocess.Popen(
-            [place, *words],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-            cwd=HERE.parents[1],
-            env=self.env,
-        )
+        command = [sys.executable, str(HERE / "later.py"), str(self.day), *words]
+        with (self.folder / TALK).open("w") as talk:
+            return subprocess.Popen(
+                command, stdout=subprocess.PIPE, stderr=talk, text=True, cwd=HERE.parents[1], env=self.env
+            )
+
+    def _talk(self) -> str:
+        """What the last process has said."""
+        return (self.folder / TALK).read_text(errors="replace")
+
+
+ACTS = "acts"
+
+
+def _acts(line: str) -> str | None:
+    """Whether a line of the trace says that a tool has begun."""
+    told = json.loads(line)
+    return ACTS if told["kind"] == "tool" and told["state"] == "started" else None
 
 
 @contextmanager
@@ -154,6 +174,7 @@ def main() -> int:
         "orders settled": len(orders),
         "kills": shop.kills,
         "approvals given": shop.approvals,
+        "days that they took": shop.day,
         "outcomes unknown, settled by a person": shop.unknown,
         "charges arrived": charged.total(),
         "mails arrived": mailed.total(),

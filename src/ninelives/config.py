@@ -193,7 +193,6 @@ def _graph_state() -> Rule:
     return Rule(f"snapshot_frequency = {frequency.allowed}", accept)
 
 
-
 # -- what there is to set --------------------------------------------------------------------------------------
 
 

@@ -134,7 +134,8 @@ def build_small_shop(world: World) -> Any:
 class Deaf(HumanInTheLoopMiddleware[Any, Any, Any]):
     """Asks, and then does what it wanted to do whatever the answer was."""
 
-    def _process_decision(self, decision: Any, tool_call: Any, config: Any) -> Any:
+    @staticmethod
+    def _process_decision(decision: Any, tool_call: Any, config: Any) -> Any:
         return tool_call, None
 
 

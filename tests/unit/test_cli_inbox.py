@@ -145,10 +145,8 @@ def test_each_call_is_decided_by_its_id(shop: Desk) -> None:
     )
     must_be(wrong, 8, "is not of type 'integer'", "nothing was changed")
 
-    ended = shop.type(
-        "inbox", "decide", asked["interrupt_id"], "--reject", "m-1=not yet", "--edit", 'c-1={"order": "7", "cents": 10}',
-        "--go-on", "--graph", "shop.py:agent",
-    )  # fmt: skip
+    decided = ["--reject", "m-1=not yet", "--edit", 'c-1={"order": "7", "cents": 10}']
+    ended = shop.type("inbox", "decide", asked["interrupt_id"], *decided, "--go-on", "--graph", "shop.py:agent")
 
     assert ended.code == 0, ended.talk
     assert shop.trace == ["charge 7 10"]

@@ -2,8 +2,8 @@
 Verdicts over histories, and nothing else: a checker reads, it runs nothing.
 
 Each looks at one promise and gives a sentence per breach. `reference` is the history of the same request when nobody
-was killed. A unit is *recorded* when the next process found its task's result, or its call's or act's, in the store; one
-that had returned and was not recorded was in flight, and may run again.
+was killed. A unit is *recorded* when the next process found the result of its task, its call or its act in the store;
+one that had returned and was not recorded was in flight, and may run again.
 """
 
 from __future__ import annotations
@@ -228,7 +228,9 @@ def one_decided(history: History, reference: History) -> list[str]:
         told = {e.life: e for e in history.of("refused") if e["question"] == question}
         taken = [e["value"] for e in tried if e.life not in told]
         if taken != [decided.get(question)]:
-            breaches.append(f"of {len(tried)} answers to {question} {taken} were taken; {decided.get(question)} is kept")
+            breaches.append(
+                f"of {len(tried)} answers to {question} {taken} were taken; {decided.get(question)} is kept"
+            )
         blind = [e for e in told.values() if not e["first"] and e["error"] != "ThreadBusyError"]
         breaches += [f"who answered {question} was not told who was first: {e['text']}" for e in blind]
     return breaches
