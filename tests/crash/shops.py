@@ -106,7 +106,7 @@ def _watch_mail(world: World, shop: str) -> None:
             super().send(s)
             _word(world, "smtp")
 
-    smtplib.SMTP = Post  # type: ignore[misc]
+    smtplib.SMTP = Post  # type: ignore[misc, assignment]
 
 
 def _word(world: World, protocol: str) -> None:
