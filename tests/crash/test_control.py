@@ -19,7 +19,8 @@ def test_killed_at_the_same_points_the_stock_saver_does_more_again(chaos: Chaos,
     """
     Both savers, the same graph, the same points, in one run; the stock one under durability="sync".
 
-    It runs again what had returned and sends acts out a second time; ours sends none, and runs nothing recorded again.
+    It sends acts out a second time, and where many calls are in flight it runs more of what had returned again; ours
+    sends none, and runs nothing recorded again.
     """
     ours = chaos(workload, "--sample", sample, "--against", STOCK)
     stock = ours.control
@@ -29,7 +30,7 @@ def test_killed_at_the_same_points_the_stock_saver_does_more_again(chaos: Chaos,
     assert ours.counts["recorded_again"] == ours.counts["doubled"] == 0
     assert stock.counts["doubled"] > 0
     assert stock.breaches["acts_once"] > 0
-    if workload != "CHAIN":  # there one unit is in flight at a time, under either saver
+    if workload in ("FANOUT", "TOOLNODE"):  # else few units are in flight at a time, under either saver
         assert _done_again(stock) > _done_again(ours)
 
 

@@ -178,10 +178,11 @@ def answers_kept(history: History, reference: History) -> list[str]:
 
 
 def approved_first(history: History, reference: History) -> list[str]:
-    """P6: an act that comes after so many answers when nobody is killed never comes after fewer."""
+    """P6: an act that comes after so many rounds of answers when nobody is killed never comes after fewer answers."""
     needed: dict[str, int] = {}
     for event in reference.of("arrived"):
-        needed.setdefault(event["act"], len(_answered_before(reference, event)))
+        rounds = [e for e in reference if e.at_ns < event.at_ns and _is_answer_committed(e)]
+        needed.setdefault(event["act"], len(rounds))
     return [
         f"act {event['act']} arrived before what it asks for was answered"
         for event in history.of("arrived")
