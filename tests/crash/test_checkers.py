@@ -134,6 +134,10 @@ BAD: list[tuple[Checker, History]] = [
         history(answering(1, "yes"), ACCEPTED, found(2, decisions=[["q", "yes"]]), answering(2, "yes")),
     ),
     (checkers.approved_first, history(answering(1, "yes"), arrived(1, "pay"), ACCEPTED)),
+    (
+        checkers.approved_first,
+        history(asked(1, "c"), answering(1, "yes", "of another"), ACCEPTED, arrived(1, "pay", call="c")),
+    ),
     (checkers.as_decided, history(asked(1, "c", "m"), arrived(1, "pay", call="c"), found(1, kind="left"))),
     (
         checkers.as_decided,

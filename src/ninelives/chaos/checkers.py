@@ -178,16 +178,22 @@ def answers_kept(history: History, reference: History) -> list[str]:
 
 
 def approved_first(history: History, reference: History) -> list[str]:
-    """P6: an act that comes after so many rounds of answers when nobody is killed never comes after fewer answers."""
+    """
+    P6: a tool call acts only after the question about it was answered. An act that is asked for in another way, and
+    comes after so many rounds of answers when nobody is killed, never comes after fewer answers.
+    """
     needed: dict[str, int] = {}
     for event in reference.of("arrived"):
         rounds = [e for e in reference if e.at_ns < event.at_ns and _is_answer_committed(e)]
         needed.setdefault(event["act"], len(rounds))
-    return [
-        f"act {event['act']} arrived before what it asks for was answered"
-        for event in history.of("arrived")
-        if len(_answered_before(history, event)) < needed.get(event["act"], 0)
-    ]
+    breaches = []
+    for event in history.of("arrived"):
+        answered = _answered_before(history, event)
+        question = _question_about(history, _call_of(history, event))
+        enough = question["question"] in answered if question else len(answered) >= needed.get(event["act"], 0)
+        if not enough:
+            breaches.append(f"act {event['act']} arrived before what it asks for was answered")
+    return breaches
 
 
 def as_decided(history: History, reference: History) -> list[str]:
