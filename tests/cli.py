@@ -21,6 +21,7 @@ from typing import Annotated, TypedDict
 from langgraph.graph import START, StateGraph
 from langgraph.types import interrupt
 
+import ninelives
 from ninelives import effect
 
 
@@ -60,6 +61,10 @@ def ask(state):
     return {"log": [f"said {interrupt({'question': 'sure?'})!r}"]}
 
 
+def bounded(state):
+    return {"log": [f"said {ninelives.ask('sure?', deadline_s=3600)!r}"]}
+
+
 def broken(state):
     raise ValueError("this node is broken")
 
@@ -86,10 +91,12 @@ agent = chain(first, second, third).compile()
 asking = chain(first, ask, third).compile()
 failing = chain(first, broken).compile()
 paying = chain(first, pay, third).compile()
+bounded = chain(first, bounded, third).compile()
 '''
 
 EMPTY = '{"log": []}'
 NINELIVES = [sys.executable, "-c", "import sys; from ninelives.cli import main; sys.exit(main())"]
+LATER = "import time; now = time.time; time.time = lambda: now() + {}"
 HANGS_S = 60
 
 
@@ -128,10 +135,15 @@ class Watched:
 
 
 class Desk:
-    """A folder with an agent, where commands are typed."""
+    """
+    A folder with an agent, where commands are typed.
+
+    Attributes:
+        ahead_s: so many seconds the clock of what is typed from now on is ahead.
+    """
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
+        self.folder, self.ahead_s = folder, 0.0
         (folder / "agent.py").write_text(AGENT)
 
     def type(self, *words: str) -> Ended:
@@ -141,8 +153,10 @@ class Desk:
 
     @contextmanager
     def begin(self, *words: str) -> Iterator[Watched]:
+        *python, main = NINELIVES
+        command = [*python, f"{LATER.format(self.ahead_s)}; {main}"]
         process = subprocess.Popen(
-            [*NINELIVES, *words],
+            [*command, *words],
             cwd=self.folder,
             env={name: value for name, value in os.environ.items() if not name.startswith("NINELIVES_")},
             stdin=subprocess.DEVNULL,

@@ -79,7 +79,7 @@ class Shop:
         with self._begun(words) as process:
             assert process.stdout is not None
             for number, line in enumerate(process.stdout, start=1):
-                if last in (number, _acts(line)):
+                if last == number or (last == ACTS and _acts(line)):
                     time.sleep(pause_s)
                     process.kill()
         if process.returncode < 0:
@@ -128,10 +128,10 @@ class Shop:
 ACTS = "acts"
 
 
-def _acts(line: str) -> str | None:
+def _acts(line: str) -> bool:
     """Whether a line of the trace says that a tool has begun."""
     told = json.loads(line)
-    return ACTS if told["kind"] == "tool" and told["state"] == "started" else None
+    return bool(told["kind"] == "tool" and told["state"] == "started")
 
 
 @contextmanager

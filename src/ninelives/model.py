@@ -252,6 +252,11 @@ class Run:
         return not self.held and self.status in (RunStatus.RUNNING, RunStatus.QUEUED, RunStatus.RETRYING)
 
     @property
+    def ready(self) -> bool:
+        """A decision has made it, and nothing of it has begun."""
+        return self.status is RunStatus.QUEUED and self.continues is not None and not self.usage.steps
+
+    @property
     def unfinished(self) -> bool:
         """A new input on this thread would drop something: it is cut off, failed, or waits for an answer."""
         return self.status not in CLOSED and self.driver != "edit"
@@ -379,11 +384,11 @@ class Unfinished:
             )
         again = f" {', '.join(self.would_run_again)} would run again." if self.would_run_again else ""
         why = f" ({self.run.cause})" if self.run.cause else ""
-        answered = self.run.status is RunStatus.QUEUED and self.run.continues and not self.run.usage.steps
         state = "cut off" if self.run.cut_off else self.run.status
         return (
             f"thread {self.run.thread_id!r} has an unfinished run {self.run.run_id!r}: "
-            f"{'answered, but not continued yet' if answered else state}{why}, with {self.usage.steps} step(s) begun,"
+            f"{'answered, but not continued yet' if self.run.ready else state}{why},"
+            f" with {self.usage.steps} step(s) begun,"
             f" {self.usage.model_calls} model call(s) and {self.usage.tokens_in + self.usage.tokens_out} tokens.{again}"
             " Nothing ran. Choose on_unfinished='continue', 'start_over' or 'abandon'."
         )

@@ -406,6 +406,8 @@ class Store(ABC):
         """
         Close an unfinished run that nobody holds (abandon, cancel); its questions are withdrawn. History is kept.
 
+        One that has expired can still be abandoned: somebody has seen it.
+
         Raises:
             ThreadBusyError: a live process has it.
         """

@@ -189,6 +189,15 @@ def test_a_wrong_settlement_changes_nothing(
     assert type_("effects", "list", "--json").json == [unknown]
 
 
+def test_an_empty_key_is_no_key(type_: Type, unknown: dict[str, Any]) -> None:
+    """As a script gives it whose variable is not set: it begins every key, and settles nothing."""
+    empty = type_("effects", "settle", "", "--done", "--why", "looked")
+
+    assert empty.code == 7
+    assert "is not known here" in empty.talk
+    assert type_("effects", "list", "--json").json == [unknown]
+
+
 def test_an_unknown_key_names_near_ones(type_: Type, unknown: dict[str, Any]) -> None:
     """A key that was mistyped, one of another owner, and the beginning of several are refused."""
     type_("run", "bank.py:wiring", EMPTY, "--thread", "u")

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from cli import EMPTY, Desk, Ended
+from ninelives.cli import main
 
 REVIEWED = '''
 from langchain.agents import create_agent
@@ -108,7 +109,7 @@ def test_questions_and_failures_are_one_list(desk: Desk) -> None:
     }
     assert found["fails"]["will_run"] == ["broken"]
     assert found["cut"]["will_run"] == ["pay"]
-    assert [name.partition(" ")[0] for name in found["cut"]["unknown"]] == ["charge"]
+    assert [act["name"] for act in found["cut"]["unknown"]] == ["charge"]
     assert found["asks"]["questions"][0]["payload"] == {"question": "sure?"}
     told = desk.type("inbox", "list")
     assert "ValueError" in told.out
@@ -165,7 +166,109 @@ def test_a_free_question_is_answered(desk: Desk) -> None:
     assert "said {'yes': True}" in ended.out
 
 
+def test_what_was_decided_is_ready_to_go_on(shop: Desk) -> None:
+    """Without --go-on a decision says how to go on; the graph is found by its name in langgraph.json."""
+    (shop.folder / "langgraph.json").write_text('{"graphs": {"agent": "./shop.py:agent"}}')
+    asked = question_of(shop)
+
+    told = shop.type("inbox", "approve", asked["interrupt_id"], "--all", "--as", "ann", "--shown", asked["digest"])
+
+    must_be(told, 0, "ninelives inbox continue t")
+    (entry,) = entries(shop)
+    assert (entry["state"], entry["questions"], entry["will_run"]) == ("ready to go on", [], ["HumanInTheLoop" + MORE])
+    must_be(shop.type("inbox", "continue", "t"), 0)
+    assert sorted(shop.trace) == ["charge 7 990", "mail ann"]
+
+
+def test_who_begins_to_wait_after_the_answer_goes_on_with_it(shop: Desk) -> None:
+    """It came while nobody was looking; without --wait it is said how the thread stands, and nothing runs."""
+    shop.type("inbox", "approve", question_of(shop)["interrupt_id"], "--all")
+
+    looked = shop.type("run", "shop.py:agent", "--thread", "t")
+    waited = shop.type("run", "shop.py:agent", "--thread", "t", "--wait", "60")
+
+    must_be(looked, 3, "ready to go on,")
+    must_be(waited, 0)
+    assert sorted(shop.trace) == ["charge 7 990", "mail ann"]
+
+
+MORE = "Middleware.after_model"
+
+
+def test_of_two_people_at_once_one_decides(shop: Desk) -> None:
+    """One approves and one rejects, each in a terminal; a third waits, and goes on with what was first."""
+    asked = question_of(shop)["interrupt_id"]
+    with (
+        shop.begin("run", "shop.py:agent", "--thread", "t", "--wait", "60", "--plain") as waiting,
+        shop.begin("inbox", "approve", asked, "--all", "--as", "ann") as ann,
+        shop.begin("inbox", "reject", asked, "--all", "--as", "bob", "--message", "no") as bob,
+    ):
+        told = {"ann": ann.ends(), "bob": bob.ends()}
+        ended = waiting.ends()
+
+    first, second = sorted(told, key=lambda name: told[name].code)
+    assert [told[first].code, told[second].code] == [0, 8], told
+    assert f"was answered by {first} (inbox)" in told[second].talk
+    assert ended.code == 0, ended.talk
+    done = (shop.folder / "trace.txt").exists() and sorted(shop.trace)
+    assert done == (["charge 7 990", "mail ann"] if first == "ann" else False)
+
+
+def test_what_cannot_be_gone_on_with_here_is_not_decided(shop: Desk) -> None:
+    """A graph that is not there, another one's thread, something else than was shown: the question waits as before."""
+    before = question_of(shop)
+    asked = before["interrupt_id"]
+
+    must_be(shop.type("inbox", "approve", asked, "--all", "--go-on", "--graph", "shp.py:agent"), 9, "no file")
+    must_be(shop.type("inbox", "approve", asked, "--all", "--shown", "0" * 64), 8, "asks something else now")
+    must_be(shop.type("inbox", "edit", asked, "--args", "{}"), 2, "decide each")
+    must_be(shop.type("inbox", "continue", "t", "--owner", "ann"), 7)
+
+    assert question_of(shop) == before
+
+
+def test_an_act_of_which_nobody_knows_stays_until_somebody_does(desk: Desk) -> None:
+    """Given up, its run is; that does not say whether the charge was made."""
+    desk.shut_gate()
+    with desk.begin("run", "agent.py:paying", EMPTY, "--thread", "t", "--plain") as life, desk.meet_at_gate():
+        life.process.kill()
+        life.process.wait()
+
+    must_be(desk.type("inbox", "abandon", "t"), 0)
+    (entry,) = entries(desk)
+    key = entry["unknown"][0]["key"]
+    assert (entry["state"], entry["run"]["status"], entry["will_run"]) == ("outcome unknown", "abandoned", [])
+    assert "did it happen: charge" in desk.type("inbox", "list").out
+    must_be(desk.type("effects", "settle", key, "--done", "--why", "the books say so"), 0)
+
+    assert entries(desk) == []
+
+
+def test_days_later_by_the_clock(desk: Desk) -> None:
+    """A question without a deadline waits; one whose time is over is not asked any more, and the list says so."""
+    desk.type("run", "agent.py:asking", EMPTY, "--thread", "patient")
+    desk.type("run", "agent.py:bounded", EMPTY, "--thread", "bounded")
+    soon = {entry["run"]["thread_id"]: entry["questions"][0] for entry in entries(desk)}
+    desk.ahead_s = 9 * 86_400
+
+    late = desk.type("inbox", "respond", soon["bounded"]["interrupt_id"], "yes", "--as", "ann")
+    found = {entry["run"]["thread_id"]: entry["state"] for entry in entries(desk)}
+    answered = desk.type(
+        "inbox", "respond", soon["patient"]["interrupt_id"], "yes", "--go-on", "--graph", "agent.py:asking"
+    )
+
+    must_be(late, 8, "is not pending")
+    assert soon["bounded"]["deadline_at"] is not None
+    assert soon["patient"]["deadline_at"] is None
+    assert found == {"patient": "waits for an answer", "bounded": "expired"}
+    must_be(answered, 0)
+    assert "said 'yes'" in answered.out
+    must_be(desk.type("inbox", "abandon", "bounded"), 0)
+    assert entries(desk) == []
+
+
 WRONG = [
+    (("approve", ""), 8, "is not pending"),
     (("approve", "nothing"), 8, "'nothing' is not pending"),
     (("show", "nothing"), 7, "waits for nobody"),
     (("edit", "{id}", "--args", "[1]"), 2, "are a JSON object"),
@@ -178,13 +281,17 @@ WRONG = [
 ]
 
 
-def test_what_cannot_be_decided_changes_nothing(desk: Desk) -> None:
+def test_what_cannot_be_decided_changes_nothing(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Each is told why, by the exit code too, and the question waits as before."""
     desk.type("run", "agent.py:asking", EMPTY, "--thread", "t")
     before = question_of(desk)
+    monkeypatch.chdir(desk.folder)
 
     for words, code, said in WRONG:
-        must_be(desk.type("inbox", *(word.replace("{id}", before["interrupt_id"]) for word in words)), code, said)
+        ended = main(["inbox", *(word.replace("{id}", before["interrupt_id"]) for word in words)])
+        must_be(Ended(ended, *capsys.readouterr()), code, said)
 
     assert question_of(desk) == before
 

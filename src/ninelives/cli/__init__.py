@@ -74,5 +74,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _command(words: Sequence[str]) -> list[str]:
-    known = {"run", "threads", "runs", "inbox", "effects", "prune", "reseal", "init", "list", "show", "history"}
+    known = {"run", "threads", "runs", "inbox", "effects", "prune", "reseal", "init"}
+    known |= {"list", "show", "history", "settle", "approve", "edit", "reject", "respond", "decide"}
+    known |= {"continue", "start-over", "abandon", "ask-again"}
     return [f"{word} " for word in words[:2] if word in known]

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import getpass
-import json as json_module
 import shlex
 from collections.abc import Sequence
 from typing import Annotated, Any
@@ -13,6 +11,7 @@ from cyclopts import App, Parameter
 
 from ninelives.cli import options, render
 from ninelives.cli.exits import Exit, UsageError
+from ninelives.cli.inputs import one_beginning, value_of
 from ninelives.cli.records import effect_record
 from ninelives.cli.stores import Looking, looking, must_be_there
 from ninelives.effects import Done, NotDone, settle_effect
@@ -34,17 +33,14 @@ def list_effects(
     everything: Annotated[
         bool, Parameter(name="--all", negative="", show_default=False, help="Those whose outcome is known, too.")
     ] = False,
-    owner: options.Owner = "",
-    store: options.StoreUrl = None,
-    json: options.AsJson = False,
-    debug: options.Debug = False,
+    at: options.Common = options.DEFAULT,
 ) -> int:
     """List outside acts whose outcome is not known, or that are under way, the oldest first."""
     wanted = _states(state, everything)
-    with looking(store) as look:
-        found = [] if look is None else _effects(look, Scope(owner), thread, wanted)
+    with looking(at.store) as look:
+        found = [] if look is None else _effects(look, at.scope, thread, wanted)
         standing = {effect.key: _standing(look, effect) for effect in found if look is not None}
-    if json:
+    if at.as_json:
         render.put_json([{**effect_record(effect), "standing": standing[effect.key]} for effect in found], indent=2)
     elif found:
         render.put_table([_row(effect, standing[effect.key]) for effect in found])
@@ -71,10 +67,7 @@ def settle(
     by: Annotated[
         str | None, Parameter(show_default=False, help="Who found out. [default: the name that you are logged in with]")
     ] = None,
-    owner: options.Owner = "",
-    store: options.StoreUrl = None,
-    json: options.AsJson = False,
-    debug: options.Debug = False,
+    at: options.Common = options.DEFAULT,
 ) -> int:
     """Record what really became of an act whose outcome is unknown; then its run can go on."""
     if done == not_done:
@@ -83,18 +76,16 @@ def settle(
         raise UsageError("--result is for what happened; leave it out with --not-done.")
     if not why.strip():
         raise UsageError("--why is empty; say how it was found out.")
-    with looking(store) as maybe:
+    with looking(at.store) as maybe:
         look = must_be_there(maybe, key)
-        found = _find(look, Scope(owner), key)
+        found = _find(look, at.scope, key)
         outcome = Done(_result(found, result)) if done else NotDone()
-        settled = settle_effect(look.store, found.key, outcome, by=by or _login(), why=why, owner=owner)
+        settled = settle_effect(look.store, found.key, outcome, by=options.who(by), why=why, owner=at.owner)
         graph = _graph(look, settled)
-    if json:
+    if at.as_json:
         render.put_json(effect_record(settled), indent=2)
     render.say(f"act {settled.name!r} of thread {settled.thread_id} is recorded as {_in_words(settled.state)}")
-    again = shlex.join(
-        ("ninelives", "run", "GRAPH", "--thread", settled.thread_id, *(("--store", store) if store else ()))
-    )
+    again = shlex.join(("ninelives", "run", "GRAPH", "--thread", settled.thread_id, *at.store_words))
     render.say(f"then go on, with GRAPH for {graph!r}:  {again} --continue")
     return Exit.DONE
 
@@ -132,9 +123,9 @@ def _find(look: Looking, scope: Scope, key: str) -> Effect:
         NoCheckpointFoundError: no act's key begins so, or several do.
     """
     effects = {effect.key: effect for effect in look.store.perform(look.store.list_effects(scope))}
-    begin = [name for name in effects if name.startswith(key)]
-    if key in effects or len(begin) == 1:
-        return effects[key if key in effects else begin[0]]
+    begin = one_beginning(effects, key)
+    if len(begin) == 1:
+        return effects[begin[0]]
     if begin:
         raise NoCheckpointFoundError(key, near=begin[:3], what="effect", why="is the beginning of several keys")
     near = difflib.get_close_matches(key, effects, n=3, cutoff=0.6)
@@ -147,22 +138,12 @@ def _result(effect: Effect, text: str | None) -> Any:
         if isinstance(effect.result, Unreadable):
             raise UsageError(f"what is recorded cannot be read here ({effect.result.error}); say --result.")
         return effect.result
-    try:
-        return json_module.loads(text)
-    except ValueError:
-        return text
+    return value_of(text)
 
 
 def _graph(look: Looking, effect: Effect) -> str:
     thread = look.store.perform(look.store.find_thread(Scope(effect.owner), effect.thread_id))
     return thread.graph if thread else ""
-
-
-def _login() -> str:
-    try:
-        return getpass.getuser()
-    except (OSError, KeyError):
-        return "somebody"
 
 
 def _in_words(state: EffectState) -> str:

@@ -86,6 +86,11 @@ def protected(loaded: Loaded, store: str | None, settings: Settings) -> Any:
     )
 
 
+def owner_of(loaded: Loaded) -> str:
+    """Whose threads it runs here: of the one user, unless its own code says another."""
+    return protection_of(loaded.graph).owner if ATTRIBUTE in vars(loaded.graph) else ""
+
+
 def protection_of(agent: Any) -> Protection:
     found: Protection = vars(agent)[ATTRIBUTE]
     return found
@@ -116,6 +121,15 @@ def _named(name: str, folder: Path) -> Loaded:
         if (folder / dependency).is_dir():
             sys.path.append(str((folder / dependency).resolve()))
     return _loaded(where, attribute, name, folder)
+
+
+def is_named(name: str, folder: Path | None = None) -> bool:
+    """Whether langgraph.json says where this graph is; nothing is loaded."""
+    file = (folder or Path.cwd()) / LANGGRAPH_JSON
+    try:
+        return file.is_file() and name in (_read(file).get("graphs") or {})
+    except ConfigError:
+        return False
 
 
 def _read(file: Path) -> Mapping[str, Any]:

@@ -7,31 +7,35 @@ done by whoever has the graph: a process that waits for it, `ninelives run --con
 
 from __future__ import annotations
 
-import getpass
-import json as json_module
-from collections.abc import Mapping, Sequence
+import json
+import shlex
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 from cyclopts import App, Parameter
 
-from ninelives import _langgraph, interrupts
+from ninelives import interrupts
 from ninelives.cli import options, render
+from ninelives.cli.entries import Entry, entries_in, entry_record, put_entry, rows_of
 from ninelives.cli.exits import Exit, UsageError
-from ninelives.cli.records import interrupt_record, run_record, state_of, usage_in_words
+from ninelives.cli.graphs import is_named, load_graph, owner_of
+from ninelives.cli.inputs import one_beginning, value_of
+from ninelives.cli.records import run_record
 from ninelives.cli.render import say
 from ninelives.cli.run import run as run_command
 from ninelives.cli.stores import Looking, looking, must_be_there
 from ninelives.config import Settings
 from ninelives.deadlines import sweep
-from ninelives.errors import InvalidDecisionError, NoCheckpointFoundError, UnknownTypeError
+from ninelives.errors import ConfigError, InvalidDecisionError, NoCheckpointFoundError, UnknownTypeError
 from ninelives.interrupts import Choice
-from ninelives.model import EffectState, Interrupt, Run, RunStatus, Scope, Unreadable, Usage
+from ninelives.model import Interrupt, Run, RunStatus, Scope
 
 app = App(name="inbox", help="What waits for a person: questions, and runs that have come to a stop.")
 
 THREADS_MAX = 10_000
+ID_SHOWN = 12
 
 Id = Annotated[str, Parameter(help="The question's id, as `ninelives inbox list` shows it; its beginning will do.")]
 ThreadId = Annotated[str, Parameter(help="The thread's id.")]
@@ -40,6 +44,11 @@ As = Annotated[
     Parameter(name="--as", help="Who decides. [default: the name that you are logged in with]", show_default=False),
 ]
 Note = Annotated[str | None, Parameter(name="--note", help="Why, kept with the decision.", show_default=False)]
+Shown = Annotated[
+    str | None,
+    Parameter(name="--shown", help="The digest of what was shown; refused if something else is asked by now.",
+              show_default=False),
+]  # fmt: skip
 GoOn = Annotated[
     bool, Parameter(name="--go-on", negative="", show_default=False, help="Go on with the run here, in this terminal.")
 ]
@@ -48,7 +57,7 @@ Graph = Annotated[
     Parameter(
         name="--graph",
         show_default=False,
-        help="For --go-on: file.py:attr or module:attr. [default: the thread's graph, by its name in langgraph.json]",
+        help="To go on: file.py:attr or module:attr. [default: the thread's graph, by its name in langgraph.json]",
     ),
 ]
 All = Annotated[
@@ -56,26 +65,19 @@ All = Annotated[
 ]
 
 
-@dataclass(frozen=True)
-class Entry:
-    """
-    One thread that waits for a person.
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class By:
+    """Who decides, and what is to be done then."""
 
-    Attributes:
-        run: its newest.
-        questions: that it waits with.
-        next_up: nodes that would run; those that were in the middle of something run again.
-        happened: outside acts of the chain that are done, and those of which nobody knows.
-        cost: of the whole chain.
-    """
+    actor: As = None
+    note: Note = None
+    shown: Shown = None
+    go_on: GoOn = False
+    graph: Graph = None
 
-    run: Run
-    state: str
-    questions: Sequence[Interrupt] = ()
-    next_up: Sequence[str] = ()
-    happened: Sequence[str] = ()
-    unknown: Sequence[str] = ()
-    cost: Usage = field(default_factory=Usage)
+
+NOBODY = By()
 
 
 # -- looking -------------------------------------------------------------------------------------------------------
@@ -84,18 +86,16 @@ class Entry:
 @app.command(name="list")
 def list_entries(
     *,
-    owner: options.Owner = "",
-    store: options.StoreUrl = None,
-    json: options.AsJson = False,
-    debug: options.Debug = False,
+    at: options.Common = options.DEFAULT,
 ) -> int:
     """List what waits for a person, the oldest first."""
-    with looking(store) as look:
-        entries = [] if look is None else _entries(look, Scope(owner))
-    if json:
-        render.put_json([_record(entry) for entry in entries], indent=2)
+    with looking(at.store) as look:
+        entries = [] if look is None else entries_in(look, at.scope)
+    if at.as_json:
+        render.put_json([entry_record(entry) for entry in entries], indent=2)
     elif entries:
-        render.put_table([row for entry in entries for row in _rows(entry)])
+        prices = Settings.load().prices
+        render.put_table([row for entry in entries for row in rows_of(entry, prices)])
     else:
         say("nothing waits for anybody")
     return Exit.DONE
@@ -106,23 +106,15 @@ def show(
     id_or_thread: Annotated[str, Parameter(help="A question's id (or its beginning), or a thread.")],
     /,
     *,
-    owner: options.Owner = "",
-    store: options.StoreUrl = None,
-    json: options.AsJson = False,
-    debug: options.Debug = False,
+    at: options.Common = options.DEFAULT,
 ) -> int:
     """Show what a thread waits for: what is asked, what will run again, what has happened, what it cost."""
-    with looking(store) as maybe:
-        look, scope = must_be_there(maybe, id_or_thread), Scope(owner)
-        entries = _entries(look, scope)
-        entry = next((one for one in entries if one.run.thread_id == id_or_thread), None)
-        if entry is None:
-            question = _question(entries, id_or_thread)
-            entry = next(one for one in entries if one.run.thread_id == question.thread_id)
-    if json:
-        render.put_json(_record(entry), indent=2)
+    with looking(at.store) as maybe:
+        entry = _meant(entries_in(must_be_there(maybe, id_or_thread), at.scope), id_or_thread)
+    if at.as_json:
+        render.put_json(entry_record(entry), indent=2)
     else:
-        _put(entry)
+        put_entry(entry, Settings.load().prices)
     return Exit.DONE
 
 
@@ -135,18 +127,11 @@ def approve(
     /,
     *,
     all: All = False,
-    actor: As = None,
-    note: Note = None,
-    go_on: GoOn = False,
-    graph: Graph = None,
-    owner: options.Owner = "",
-    store: options.StoreUrl = None,
-    json: options.AsJson = False,
-    debug: options.Debug = False,
+    by: By = NOBODY,
+    at: options.Common = options.DEFAULT,
 ) -> int:
     """Let a tool call run as it was shown; with --all, each one that the question is about."""
-    by = _By(actor, note, go_on, graph, owner, store, json, debug)
-    return _decide(question_id, lambda question: _each(question, interrupts.approve(), everything=all), by)
+    return _decide(question_id, lambda question: _each(question, interrupts.approve(), everything=all), by, at)
 
 
 @app.command
@@ -156,18 +141,11 @@ def reject(
     *,
     message: Annotated[str, Parameter(help="The reason, told to the model.", show_default=False)] = "",
     all: All = False,
-    actor: As = None,
-    note: Note = None,
-    go_on: GoOn = False,
-    graph: Graph = None,
-    owner: options.Owner = "",
-    store: options.StoreUrl = None,
-    json: options.AsJson = False,
-    debug: options.Debug = False,
+    by: By = NOBODY,
+    at: options.Common = options.DEFAULT,
 ) -> int:
     """Keep a tool call from running; with --all, each one that the question is about."""
-    by = _By(actor, note, go_on, graph, owner, store, json, debug)
-    return _decide(question_id, lambda question: _each(question, interrupts.reject(message), everything=all), by)
+    return _decide(question_id, lambda question: _each(question, interrupts.reject(message), everything=all), by, at)
 
 
 @app.command
@@ -176,19 +154,12 @@ def edit(
     /,
     *,
     args: Annotated[str, Parameter(help="The arguments to run the call with, a JSON object.")],
-    actor: As = None,
-    note: Note = None,
-    go_on: GoOn = False,
-    graph: Graph = None,
-    owner: options.Owner = "",
-    store: options.StoreUrl = None,
-    json: options.AsJson = False,
-    debug: options.Debug = False,
+    by: By = NOBODY,
+    at: options.Common = options.DEFAULT,
 ) -> int:
     """Run a tool call with other arguments; they are checked against the tool's own schema."""
     given = _arguments(args, "--args")
-    by = _By(actor, note, go_on, graph, owner, store, json, debug)
-    return _decide(question_id, lambda question: _each(question, interrupts.edit(given), everything=False), by)
+    return _decide(question_id, lambda question: _each(question, interrupts.edit(given)), by, at)
 
 
 @app.command
@@ -197,24 +168,17 @@ def respond(
     value: Annotated[str, Parameter(help="JSON if it can be read as such, else text.")],
     /,
     *,
-    actor: As = None,
-    note: Note = None,
-    go_on: GoOn = False,
-    graph: Graph = None,
-    owner: options.Owner = "",
-    store: options.StoreUrl = None,
-    json: options.AsJson = False,
-    debug: options.Debug = False,
+    by: By = NOBODY,
+    at: options.Common = options.DEFAULT,
 ) -> int:
     """Answer a question; of a tool call: the text that stands for its result."""
-    by = _By(actor, note, go_on, graph, owner, store, json, debug)
 
     def answer(question: Interrupt) -> Any:
         if question.kind != "free":
-            return _each(question, interrupts.respond(value), everything=False)
-        return interrupts.respond(_value(value))
+            return _each(question, interrupts.respond(value))
+        return interrupts.respond(value_of(value))
 
-    return _decide(question_id, answer, by)
+    return _decide(question_id, answer, by, at)
 
 
 @app.command
@@ -232,14 +196,8 @@ def decide(
     respond: Annotated[
         list[str] | None, Parameter(negative="", help="CALL=TEXT: this stands for its result.", show_default=False)
     ] = None,
-    actor: As = None,
-    note: Note = None,
-    go_on: GoOn = False,
-    graph: Graph = None,
-    owner: options.Owner = "",
-    store: options.StoreUrl = None,
-    json: options.AsJson = False,
-    debug: options.Debug = False,
+    by: By = NOBODY,
+    at: options.Common = options.DEFAULT,
 ) -> int:
     """Decide about several tool calls at once, each by its id; `ninelives inbox show` lists them."""
     choices: dict[str, Choice] = {}
@@ -256,8 +214,7 @@ def decide(
         _take(choices, call_id, interrupts.respond(said))
     if not choices:
         raise UsageError("nothing was decided: say --approve, --reject, --edit or --respond, with the id of a call.")
-    by = _By(actor, note, go_on, graph, owner, store, json, debug)
-    return _decide(question_id, lambda question: choices, by)
+    return _decide(question_id, lambda question: choices, by, at)
 
 
 # -- runs that have come to a stop -----------------------------------------------------------------------------------
@@ -269,14 +226,11 @@ def continue_run(
     /,
     *,
     graph: Graph = None,
-    owner: options.Owner = "",
-    store: options.StoreUrl = None,
-    json: options.AsJson = False,
-    debug: options.Debug = False,
+    at: options.Common = options.DEFAULT,
 ) -> int:
     """Go on where a thread was cut off or failed, in this terminal."""
-    place = _graph_of(thread, graph, owner, store)
-    return run_command(place, thread=thread, go_on=True, store=store, json=json, debug=debug)
+    place = _graph_of(thread, graph, at)
+    return run_command(place, thread=thread, go_on=True, store=at.store, json=at.as_json, debug=at.debug)
 
 
 @app.command(name="start-over")
@@ -285,14 +239,11 @@ def start_over(
     /,
     *,
     graph: Graph = None,
-    owner: options.Owner = "",
-    store: options.StoreUrl = None,
-    json: options.AsJson = False,
-    debug: options.Debug = False,
+    at: options.Common = options.DEFAULT,
 ) -> int:
     """Begin what is unfinished anew, in this terminal; the old branch stays readable."""
-    place = _graph_of(thread, graph, owner, store)
-    return run_command(place, thread=thread, start_over=True, store=store, json=json, debug=debug)
+    place = _graph_of(thread, graph, at)
+    return run_command(place, thread=thread, start_over=True, store=at.store, json=at.as_json, debug=at.debug)
 
 
 @app.command
@@ -301,22 +252,19 @@ def abandon(
     /,
     *,
     actor: As = None,
-    owner: options.Owner = "",
-    store: options.StoreUrl = None,
-    json: options.AsJson = False,
-    debug: options.Debug = False,
+    at: options.Common = options.DEFAULT,
 ) -> int:
     """Give up what is unfinished on a thread, and withdraw what it asks; all of it stays for reading."""
-    with looking(store) as maybe:
-        look, scope = must_be_there(maybe, thread), Scope(owner)
+    with looking(at.store) as maybe:
+        look, scope = must_be_there(maybe, thread), at.scope
         look.thread(scope, thread)
         newest = look.store.perform(look.store.find_newest_run(scope, thread))
-        if newest is None or not newest.unfinished:
+        if newest is None or not (newest.unfinished or newest.status is RunStatus.EXPIRED):
             raise UsageError(f"nothing is unfinished on thread {thread!r}; nothing was changed.")
         look.store.bury_the_dead()
-        act = look.store.close_run(scope, newest.run_id, RunStatus.ABANDONED, by=_name(actor))
+        act = look.store.close_run(scope, newest.run_id, RunStatus.ABANDONED, by=options.who(actor))
         closed = look.store.perform(act)
-    if json:
+    if at.as_json:
         render.put_json(run_record(closed), indent=2)
     say(f"abandoned run {closed.run_id} of thread {thread}; what it did stays for reading")
     return Exit.DONE
@@ -328,210 +276,57 @@ def ask_again(
     /,
     *,
     actor: As = None,
-    owner: options.Owner = "",
-    store: options.StoreUrl = None,
-    json: options.AsJson = False,
-    debug: options.Debug = False,
+    at: options.Common = options.DEFAULT,
 ) -> int:
     """Take back an answer on which a thread has failed, and ask again."""
-    with looking(store) as maybe:
+    with looking(at.store) as maybe:
         look = must_be_there(maybe, thread)
-        asked = look.store.perform(look.store.ask_again(Scope(owner), thread, by=_name(actor)))
-    if json:
+        asked = look.store.perform(look.store.ask_again(at.scope, thread, by=options.who(actor)))
+    if at.as_json:
         render.put_json({"thread_id": thread, "asked_again": asked}, indent=2)
     for interrupt_id in asked:
         say(f"asks again: {interrupt_id}")
     return Exit.DONE
 
 
-# -- what waits -----------------------------------------------------------------------------------------------------
+# -- which is meant ---------------------------------------------------------------------------------------------------
 
 
-def _entries(look: Looking, scope: Scope) -> list[Entry]:
-    """What is due by its deadline is done first, so that nobody is shown a question whose time is over."""
-    sweep(look.store, scope)
-    threads = look.store.perform(look.store.list_threads(scope, limit=THREADS_MAX))
-    found = []
-    for thread in threads:
-        run = look.store.perform(look.store.find_newest_run(scope, thread.thread_id))
-        if run is not None and (entry := _entry(look, scope, look.seen(run))) is not None:
-            found.append(entry)
-    return sorted(found, key=lambda entry: entry.run.updated_at)
-
-
-def _entry(look: Looking, scope: Scope, run: Run) -> Entry | None:
-    if run.held or not (run.unfinished or run.status is RunStatus.EXPIRED):
-        return None
-    store, thread_id = look.store, run.thread_id
-    try:
-        questions: Sequence[Interrupt] = store.perform(store.list_interrupts(scope, thread_id))
-    except UnknownTypeError:
-        questions = ()
-    next_up: list[str] = []
-    with suppress(UnknownTypeError):  # what is in the state is not for this process
-        head = store.perform(store.get_checkpoint(scope, thread_id, "", None))
-        next_up = _langgraph.nodes_due(head.checkpoint) if head else []
-    runs = store.perform(store.list_runs(scope, thread_id=thread_id, limit=1000))
-    chain = {one.run_id for one in runs if one.chain == run.chain}
-    acts = [one for one in store.perform(store.list_effects(scope, thread_id=thread_id)) if one.run_id in chain]
-    open_states = (EffectState.INTENT, EffectState.UNKNOWN)
-    return Entry(
-        run=run,
-        state=state_of(run, questions),
-        questions=questions,
-        next_up=[] if questions else next_up,
-        happened=[one.name for one in acts if one.state is EffectState.DONE],
-        unknown=[f"{one.name} ({one.key})" for one in acts if one.state in open_states],
-        cost=store.perform(store.chain_usage(scope, run.chain)),
-    )
-
-
-def _rows(entry: Entry) -> list[dict[str, str]]:
-    base = {"THREAD": entry.run.thread_id, "GRAPH": entry.run.graph, "STATE": entry.state}
-    since = render.moment(entry.run.updated_at)
-    if not entry.questions:
-        again = render.counted(entry.next_up)
-        what = "; ".join(part for part in (entry.run.cause or "", f"next: {again}" if again else "") if part)
-        return [{"ID": "", **base, "WHAT": render.short(what, 70), "SINCE": since, "UNTIL": ""}]
-    return [
-        {
-            "ID": question.interrupt_id[:12],
-            **base,
-            "WHAT": render.short(_asks(question), 70),
-            "SINCE": render.moment(question.asked_at),
-            "UNTIL": render.moment(question.deadline_at) if question.deadline_at is not None else "",
-        }
-        for question in entry.questions
-    ]
-
-
-def _asks(question: Interrupt) -> str:
-    if question.actions:
-        return "; ".join(f"{action.name}({render.arguments(action.args)})" for action in question.actions)
-    return _shown(question, 400)
-
-
-def _shown(question: Interrupt, chars_max: int) -> str:
-    if isinstance(question.payload, Unreadable):
-        return "(cannot be read without the graph's own types)"
-    return render.short(render.plain(question.payload), chars_max)
-
-
-def _put(entry: Entry) -> None:
-    prices = Settings.load().prices
-    render.put_facts(
-        {
-            "thread": entry.run.thread_id,
-            "graph": entry.run.graph,
-            "run": entry.run.run_id,
-            "state": entry.state,
-            "cause": entry.run.cause or "",
-            "since": render.moment(entry.run.updated_at),
-            "will run": render.counted(entry.next_up),
-            "happened": render.counted(entry.happened),
-            "unknown": ", ".join(entry.unknown),
-            "cost": usage_in_words(entry.cost, prices),
-        }
-    )
-    for question in entry.questions:
-        render.put("")
-        facts = {"asks": question.interrupt_id, "since": render.moment(question.asked_at)}
-        if question.deadline_at is not None and question.at_deadline is not None:
-            facts["until"] = f"{render.moment(question.deadline_at)}, then {question.at_deadline.kind}"
-        if question.for_whom:
-            facts["of"] = question.for_whom
-        if not question.actions:
-            facts["what"] = _shown(question, 2000)
-        render.put_facts(facts)
-        for action in question.actions:
-            args = json_module.dumps(render.plain(action.args), ensure_ascii=False)
-            render.put(f"  call {action.tool_call_id}: {action.name} {args}   [{', '.join(action.allowed)}]")
-
-
-def _record(entry: Entry) -> dict[str, Any]:
-    return {
-        "run": run_record(entry.run),
-        "state": entry.state,
-        "questions": [
-            {
-                **interrupt_record(question),
-                "kind": question.kind,
-                "actions": [
-                    {"tool_call_id": a.tool_call_id, "name": a.name, "args": a.args, "allowed": a.allowed}
-                    for a in question.actions
-                ],
-                "schema": question.schema,
-                "digest": question.digest,
-                "deadline_at": render.moment(question.deadline_at) if question.deadline_at is not None else None,
-                "at_deadline": question.at_deadline,
-                "for_whom": question.for_whom or None,
-            }
-            for question in entry.questions
-        ],
-        "will_run": entry.next_up,
-        "happened": entry.happened,
-        "unknown": entry.unknown,
-        "usage": entry.cost,
-    }
-
-
-# -- one decision ------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class _By:
-    """Who decides, and what is to be done then."""
-
-    actor: str | None
-    note: str | None
-    go_on: bool
-    graph: str | None
-    owner: str
-    store: str | None
-    as_json: bool
-    debug: bool
-
-
-def _decide(question_id: str, decision: Any, by: _By) -> int:
+def _meant(entries: Sequence[Entry], id_or_thread: str) -> Entry:
     """
     Raises:
-        InvalidDecisionError: it does not fit, or somebody was first.
+        NoCheckpointFoundError: no such thread or question waits.
+        UsageError: it is the beginning of several questions' ids.
     """
-    with looking(by.store) as maybe:
-        look, scope = must_be_there(maybe, question_id), Scope(by.owner)
-        sweep(look.store, scope)
-        question = _pending(look, scope, question_id)
-        run = interrupts.decide(
-            look.store,
-            question.thread_id,
-            question.interrupt_id,
-            decision(question),
-            actor=_name(by.actor),
-            channel="inbox",
-            owner=by.owner,
-            note=by.note,
-            shown=question.digest,
-        )
-    if by.as_json and not by.go_on:
-        render.put_json(run_record(run), indent=2)
-    say(f"recorded for {question.interrupt_id}; run {run.run_id} of thread {run.thread_id} is ready to go on")
-    place = by.graph or run.graph
-    if by.go_on:
-        return run_command(place, thread=run.thread_id, go_on=True, store=by.store, json=by.as_json, debug=by.debug)
-    again = f"ninelives run {by.graph or 'GRAPH'} --thread {run.thread_id} --continue"
-    say(f"A process that waits for it goes on with it; or: {again}")
-    return Exit.DONE
+    for entry in entries:
+        if entry.run.thread_id == id_or_thread:
+            return entry
+    asked = {question.interrupt_id: entry for entry in entries for question in entry.questions}
+    found = _only(asked, id_or_thread)
+    if found is None:
+        raise NoCheckpointFoundError(id_or_thread, what="question or thread", why="waits for nobody")
+    return asked[found]
 
 
 def _pending(look: Looking, scope: Scope, question_id: str) -> Interrupt:
-    questions = look.store.perform(look.store.list_questions(scope))
-    found = [each for each in questions if each.interrupt_id.startswith(question_id)]
-    if len(found) == 1:
-        return found[0]
-    if found:
-        raise UsageError(f"{question_id!r} begins {len(found)} questions' ids; nothing was decided. Say more of it.")
+    """
+    Raises:
+        InvalidDecisionError: it is not pending; says who has answered it.
+    """
+    questions = {each.interrupt_id: each for each in look.store.perform(look.store.list_questions(scope))}
+    found = _only(questions, question_id)
+    if found is not None:
+        return questions[found]
     _who_was_first(look, scope, question_id)
-    raise InvalidDecisionError(f"interrupt {question_id!r} is not pending", [each.interrupt_id for each in questions])
+    raise InvalidDecisionError(f"interrupt {question_id!r} is not pending", [*questions])
+
+
+def _only(ids: Mapping[str, Any], begin: str) -> str | None:
+    """The one id that is this, or begins so."""
+    found = one_beginning(ids, begin)
+    if len(found) > 1:
+        raise UsageError(f"{begin!r} begins {len(found)} questions' ids; nothing was decided. Say more of it.")
+    return found[0] if found else None
 
 
 def _who_was_first(look: Looking, scope: Scope, question_id: str) -> None:
@@ -539,36 +334,92 @@ def _who_was_first(look: Looking, scope: Scope, question_id: str) -> None:
     Raises:
         InvalidDecisionError: it was answered before; says by whom.
     """
-    for thread in look.store.perform(look.store.list_threads(scope, limit=THREADS_MAX)):
-        for decision in look.store.perform(look.store.list_decisions(scope, thread.thread_id)):
-            if decision.interrupt_id.startswith(question_id):
-                by = decision.actor or "somebody"
-                why = (
-                    f"interrupt {decision.interrupt_id!r} is not pending: it was answered by {by} ({decision.channel})"
-                )
-                raise InvalidDecisionError(why, None, first=(decision.actor, decision.decided_at))
+    for thread in look.store.perform(look.store.list_threads(scope, limit=THREADS_MAX)) if question_id else ():
+        with suppress(UnknownTypeError):  # of another graph
+            for decision in look.store.perform(look.store.list_decisions(scope, thread.thread_id)):
+                if decision.interrupt_id.startswith(question_id):
+                    by = f"{decision.actor or 'somebody'} ({decision.channel})"
+                    why = f"interrupt {decision.interrupt_id!r} is not pending: it was answered by {by}"
+                    raise InvalidDecisionError(why, None, first=(decision.actor, decision.decided_at))
 
 
-def _question(entries: Sequence[Entry], question_id: str) -> Interrupt:
-    found = [q for entry in entries for q in entry.questions if q.interrupt_id.startswith(question_id)]
-    if len(found) == 1:
-        return found[0]
-    if found:
-        raise UsageError(f"{question_id!r} begins {len(found)} questions' ids. Say more of it.")
-    raise NoCheckpointFoundError(question_id, what="question or thread", why="waits for nobody")
+# -- one decision ------------------------------------------------------------------------------------------------------
 
 
-def _each(question: Interrupt, choice: Choice, *, everything: bool) -> Any:
-    """The same for each tool call that the question is about, which must be meant if there are several."""
-    if question.kind == "batch" and len(question.actions) > 1:
-        if not everything:
-            calls = ", ".join(f"{action.tool_call_id} ({action.name})" for action in question.actions)
-            raise UsageError(
-                f"it asks about {len(question.actions)} tool calls: {calls}. Nothing was decided. Say --all, or decide"
-                f" each: ninelives inbox decide {question.interrupt_id[:12]} --approve CALL --reject CALL"
-            )
-        return {"decisions": [_raw(choice)] * len(question.actions)}
-    return choice
+def _decide(question_id: str, decision: Callable[[Interrupt], Any], by: By, at: options.Common) -> int:
+    """
+    Record a decision. Whether it can be gone on with here, where that is wanted, is looked at before.
+
+    Raises:
+        InvalidDecisionError: it does not fit, or somebody was first.
+    """
+    with looking(at.store) as maybe:
+        look, scope = must_be_there(maybe, question_id), at.scope
+        sweep(look.store, scope)
+        question = _pending(look, scope, question_id)
+        place = by.graph or look.thread(scope, question.thread_id).graph
+        if by.go_on:
+            _must_run_here(place, at.owner)
+        run = interrupts.decide(
+            look.store,
+            question.thread_id,
+            question.interrupt_id,
+            decision(question),
+            actor=options.who(by.actor),
+            channel="inbox",
+            owner=at.owner,
+            note=by.note,
+            shown=by.shown or question.digest,
+        )
+    if at.as_json and not by.go_on:
+        render.put_json(run_record(run), indent=2)
+    say(f"recorded for {question.interrupt_id}; run {run.run_id} of thread {run.thread_id} is ready to go on")
+    if by.go_on:
+        return run_command(place, thread=run.thread_id, go_on=True, store=at.store, json=at.as_json, debug=at.debug)
+    _say_who_goes_on(run, by, at)
+    return Exit.DONE
+
+
+def _say_who_goes_on(run: Run, by: By, at: options.Common) -> None:
+    if at.owner:
+        say(f"a process that waits for it goes on with it, or the next one that continues it for {at.owner!r}")
+        return
+    graph = ("--graph", by.graph) if by.graph else () if is_named(run.graph) else ("--graph", "FILE.py:ATTRIBUTE")
+    again = shlex.join(("ninelives", "inbox", "continue", run.thread_id, *graph, *at.store_words))
+    say(f"a process that waits for it goes on with it; if there is none:  {again}")
+
+
+def _must_run_here(place: str, owner: str) -> str:
+    """
+    Raises:
+        ConfigError: the graph cannot be loaded, or not for this owner.
+    """
+    found = owner_of(load_graph(place))
+    if found != owner:
+        raise ConfigError(
+            f"{place} runs for {found!r} here, not for {owner!r}; nothing was decided, and nothing ran. Protect it with"
+            f" owner={owner!r}, or go on where that is done."
+        )
+    return place
+
+
+def _each(question: Interrupt, choice: Choice, *, everything: bool | None = None) -> Any:
+    """
+    The same for each tool call that the question is about.
+
+    Args:
+        everything: whether all are meant, if there are several; None: that could not be meant.
+    """
+    if question.kind != "batch" or len(question.actions) == 1:
+        return choice
+    if everything:
+        return {"decisions": [_raw(choice)] * len(question.actions)}  # also of calls without an id
+    calls = ", ".join(f"{action.tool_call_id} ({action.name})" for action in question.actions)
+    how = f"decide each: ninelives inbox decide {question.interrupt_id[:ID_SHOWN]} --approve CALL --reject CALL"
+    raise UsageError(
+        f"it asks about {len(question.actions)} tool calls: {calls}. Nothing was decided."
+        f" {how if everything is None else f'Say --all, or {how}'}"
+    )
 
 
 def _raw(choice: Choice) -> Mapping[str, Any]:
@@ -583,7 +434,7 @@ def _take(choices: dict[str, Choice], call_id: str, choice: Choice) -> None:
 
 def _arguments(text: str, flag: str) -> Mapping[str, Any]:
     try:
-        found = json_module.loads(text)
+        found = json.loads(text)
     except ValueError as wrong:
         raise UsageError(f"{flag}: no JSON ({wrong}); nothing was decided.") from wrong
     if not isinstance(found, dict):
@@ -591,24 +442,7 @@ def _arguments(text: str, flag: str) -> Mapping[str, Any]:
     return found
 
 
-def _value(text: str) -> Any:
-    try:
-        return json_module.loads(text)
-    except ValueError:
-        return text
-
-
-def _name(actor: str | None) -> str:
-    if actor:
-        return actor
-    try:
-        return getpass.getuser()
-    except (OSError, KeyError):
-        return "somebody"
-
-
-def _graph_of(thread: str, graph: str | None, owner: str, store: str | None) -> str:
-    if graph:
-        return graph
-    with looking(store) as maybe:
-        return must_be_there(maybe, thread).thread(Scope(owner), thread).graph
+def _graph_of(thread: str, graph: str | None, at: options.Common) -> str:
+    with looking(at.store) as maybe:
+        found = must_be_there(maybe, thread).thread(at.scope, thread).graph
+    return _must_run_here(graph or found, at.owner)

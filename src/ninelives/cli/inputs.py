@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -71,10 +71,27 @@ def _answer(text: str) -> tuple[str | None, Any]:
         )
     named = _NAMED_ANSWER.fullmatch(text)
     interrupt_id, text = (named[1], named[2]) if named else (None, text)
+    return interrupt_id, value_of(text)
+
+
+def value_of(text: str) -> Any:
+    """JSON if it can be read as such, else the text itself."""
     try:
-        return interrupt_id, json.loads(text)
+        return json.loads(text)
     except ValueError:
-        return interrupt_id, text
+        return text
+
+
+def one_beginning(known: Collection[str], begin: str) -> list[str]:
+    """
+    Which id is meant by one, or by its beginning.
+
+    Returns:
+        A list of it alone; empty: there is none. Several begin so: all of these. Nothing begins with nothing.
+    """
+    if begin in known:
+        return [begin]
+    return [each for each in known if begin and each.startswith(begin)]
 
 
 def _content(name: str) -> str:

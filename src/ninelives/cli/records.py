@@ -20,6 +20,8 @@ def state_of(run: Run, questions: Collection[Interrupt] | None = None, *, newest
     """
     if run.held:
         return "running"
+    if run.ready:
+        return "ready to go on"
     if run.cut_off:
         return "cut off"
     if run.status is RunStatus.INTERRUPTED:

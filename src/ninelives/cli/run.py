@@ -300,7 +300,7 @@ class _Run:
         except TimeoutError as error:
             say(str(error))
             return Exit.ASKS
-        return self._drive(None)
+        return self._drive(None, wait_s=wait_s)  # whoever has answered may be at it
 
     def _failed(self, error: Exception) -> int:
         if self.call.debug:
@@ -345,8 +345,12 @@ class _Run:
 
     def _left(self, unfinished: Unfinished) -> int:
         """Nobody chose: nothing was changed, and this is how to choose."""
+        if unfinished.run.ready and self.call.wait_s is not None and self.call.text is None:
+            return self._drive(None, wait_s=self.call.wait_s)  # it was answered before we looked
         if unfinished.questions:
             self._how_to_answer([question.interrupt_id for question in unfinished.questions])
+            if self.call.wait_s is not None and self.call.text is None:
+                return self._wait_for_answer(self.call.wait_s)
             return Exit.ASKS if self.call.text is None else Exit.UNFINISHED
         say("Nothing ran, nothing was changed. Choose:")
         for flag, what in (
@@ -362,6 +366,7 @@ class _Run:
         for interrupt_id in interrupt_ids:
             answer = "VALUE" if len(interrupt_ids) == 1 else f"{interrupt_id}=VALUE"
             say(f"  {self._again('--answer')} {answer}")
+        say("Tool calls are decided one by one, here or in another terminal: ninelives inbox --help")
 
     def _how_to_settle(self, error: EffectOutcomeUnknownError) -> None:
         say(f"act {error.name!r}, key {error.key!r}: find out whether it happened, then record that and go on.")

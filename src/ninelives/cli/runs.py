@@ -26,17 +26,14 @@ def list_runs(
     thread: Annotated[str | None, Parameter(help="Only of this thread.", show_default=False)] = None,
     status: Annotated[str | None, Parameter(help="Only with this status.", show_default=False)] = None,
     limit: Annotated[int, Parameter(help="So many at most, the newest.")] = 50,
-    owner: options.Owner = "",
-    store: options.StoreUrl = None,
-    json: options.AsJson = False,
-    debug: options.Debug = False,
+    at: options.Common = options.DEFAULT,
 ) -> int:
     """List runs, the newest first."""
     wanted = _status(status)
-    with looking(store) as look:
-        runs = [] if look is None else _runs(look, owner, thread, wanted, limit)
-        states = [] if look is None else [_state(look, Scope(owner), run) for run in runs]
-    if json:
+    with looking(at.store) as look:
+        runs = [] if look is None else _runs(look, at.scope, thread, wanted, limit)
+        states = [] if look is None else [_state(look, at.scope, run) for run in runs]
+    if at.as_json:
         render.put_json([run_record(run) for run in runs], indent=2)
     elif runs:
         render.put_table([_row(run, state) for run, state in zip(runs, states, strict=True)])
@@ -50,20 +47,17 @@ def show(
     run_id: RunId,
     /,
     *,
-    owner: options.Owner = "",
-    store: options.StoreUrl = None,
-    json: options.AsJson = False,
-    debug: options.Debug = False,
+    at: options.Common = options.DEFAULT,
 ) -> int:
     """Show one run: how it stands, who has it, what it cost, what happened."""
-    with looking(store) as maybe:
-        look, scope = must_be_there(maybe, run_id), Scope(owner)
+    with looking(at.store) as maybe:
+        look, scope = must_be_there(maybe, run_id), at.scope
         run = look.seen(look.store.perform(look.store.get_run(scope, run_id)))
         usage = look.store.perform(look.store.chain_usage(scope, run.chain))
         events = [event for event in _events(look, scope, run.thread_id) if event.run_id == run_id]
         state = _state(look, scope, run)
         holder = _holder(look, run)
-    if json:
+    if at.as_json:
         more = {"held_by": holder, "chain_usage": usage, "events": [event_record(event) for event in events]}
         render.put_json({**run_record(run), **more}, indent=2)
     else:
@@ -119,8 +113,8 @@ def _row(run: Run, state: str) -> dict[str, str]:
     }
 
 
-def _runs(look: Looking, owner: str, thread: str | None, status: RunStatus | None, limit: int) -> list[Run]:
-    act = look.store.list_runs(Scope(owner), thread_id=thread, status=status, limit=limit)
+def _runs(look: Looking, scope: Scope, thread: str | None, status: RunStatus | None, limit: int) -> list[Run]:
+    act = look.store.list_runs(scope, thread_id=thread, status=status, limit=limit)
     return [look.seen(run) for run in look.store.perform(act) if run.driver != "edit"]
 
 

@@ -27,15 +27,12 @@ ThreadId = Annotated[str, Parameter(help="The thread's id.")]
 def list_threads(
     *,
     limit: Annotated[int, Parameter(help="So many at most, the last changed.")] = 50,
-    owner: options.Owner = "",
-    store: options.StoreUrl = None,
-    json: options.AsJson = False,
-    debug: options.Debug = False,
+    at: options.Common = options.DEFAULT,
 ) -> int:
     """List threads, the last changed first."""
-    with looking(store) as look:
-        found = [] if look is None else _threads(look, Scope(owner), limit)
-    if json:
+    with looking(at.store) as look:
+        found = [] if look is None else _threads(look, at.scope, limit)
+    if at.as_json:
         render.put_json([_record(thread, run, questions) for thread, run, questions in found], indent=2)
     elif found:
         render.put_table([_row(thread, run, questions) for thread, run, questions in found])
@@ -49,21 +46,18 @@ def show(
     thread: ThreadId,
     /,
     *,
-    owner: options.Owner = "",
-    store: options.StoreUrl = None,
-    json: options.AsJson = False,
-    debug: options.Debug = False,
+    at: options.Common = options.DEFAULT,
 ) -> int:
     """Show one thread: its runs, what it asks, its outside acts, what is in its state."""
-    with looking(store) as maybe:
-        look, scope = must_be_there(maybe, thread), Scope(owner)
+    with looking(at.store) as maybe:
+        look, scope = must_be_there(maybe, thread), at.scope
         found = look.thread(scope, thread)
         runs = look.store.perform(look.store.list_runs(scope, thread_id=thread))
         runs = [look.seen(run) for run in runs if run.driver != "edit"]
         questions = _questions(look, scope, thread)
         effects = look.store.perform(look.store.list_effects(scope, thread_id=thread))
         head = _head(look, scope, thread)
-    if json:
+    if at.as_json:
         record = {
             **_record(found, runs[0] if runs else None, questions),
             "created_at": render.moment(found.created_at),
@@ -84,19 +78,16 @@ def history(
     /,
     *,
     limit: Annotated[int, Parameter(help="So many at most, the newest.")] = 100,
-    owner: options.Owner = "",
-    store: options.StoreUrl = None,
-    json: options.AsJson = False,
-    debug: options.Debug = False,
+    at: options.Common = options.DEFAULT,
 ) -> int:
     """List the checkpoints of a thread, the newest first: which step, what ran, by which run, on which branch."""
-    with looking(store) as maybe:
-        look, scope = must_be_there(maybe, thread), Scope(owner)
+    with looking(at.store) as maybe:
+        look, scope = must_be_there(maybe, thread), at.scope
         look.thread(scope, thread)
         # One more than is shown: what ran is read from a checkpoint and the one before it.
         found = look.store.perform(look.store.list_checkpoints(scope, thread_id=thread, ns="", limit=limit + 1))
     rows = _history(found)[:limit]
-    if json:
+    if at.as_json:
         render.put_json(rows, indent=2)
     elif rows:
         render.put_table([_history_row(row) for row in rows])

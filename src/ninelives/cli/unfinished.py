@@ -26,7 +26,7 @@ def settling(p: Protection, key: str, *outcome: str) -> str:
 def in_words(unfinished: Unfinished, prices: Mapping[str, Price]) -> list[str]:
     """What a person should know before choosing, a fact a line."""
     run = unfinished.run
-    why = run.cause or ("its process died" if run.cut_off else "")
+    why = run.cause or ("its process died" if run.cut_off and not run.ready else "")
     state = f"{state_of(run, unfinished.questions)} ({why})" if why else state_of(run, unfinished.questions)
     facts = {
         "is": f"{state}, since {render.moment(run.updated_at)}",

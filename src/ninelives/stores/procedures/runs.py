@@ -303,7 +303,8 @@ class RunActs(ContentActs, Questions, Inputs):
         run = yield from self._run(scope, run_id)
         thread = yield from _thread_of(run)
         yield from self._free_slot(thread)
-        if run.unfinished:
+        seen = run.status is RunStatus.EXPIRED and status is RunStatus.ABANDONED
+        if run.unfinished or seen:
             yield from self._close(thread, run, status, by)
             if status is not RunStatus.EXPIRED:
                 yield from self.drop_all_queued(thread["thread_no"])
