@@ -19,7 +19,7 @@ from contract.desk import Desk
 from ninelives.errors import StoreUnavailableError
 from ninelives.model import Worker
 from ninelives.stores.sqlite import SqliteStore
-from ninelives.stores.sqlite.locks import Files, WriterLock, process_started
+from ninelives.stores.sqlite.locks import HAS_PROC, Files, WriterLock, is_stopped, process_started
 
 TESTS = Path(__file__).parents[1]
 PATIENCE_S = 0.3
@@ -315,8 +315,9 @@ def test_a_process_that_is_not_the_holder_is_never_killed(
 def test_the_very_holder_is_killed(
     tmp_path: Path, bystander: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The control for the above: with the right start time the one that signed is ended."""
+    """The control for the above: with the right start time the one that signed is ended, if it has stopped."""
     files = Files(tmp_path)
+    os.kill(bystander.pid, signal.SIGSTOP)
     fd = signed(files, f"{bystander.pid} {process_started(bystander.pid)} 7")
     monkeypatch.setattr("ninelives.stores.sqlite.locks.GRACE_S", 0.05)
 
@@ -326,6 +327,49 @@ def test_the_very_holder_is_killed(
     assert bystander.wait(10) == -signal.SIGKILL
     os.close(fd)
     files.close_all()
+
+
+def test_a_holder_that_is_only_slow_is_named_and_left_alone(
+    tmp_path: Path, bystander: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A disk that stalls for longer than the patience is no reason to end a process that waits for it."""
+    files = Files(tmp_path)
+    fd = signed(files, f"{bystander.pid} {process_started(bystander.pid)} 7")
+    monkeypatch.setattr("ninelives.stores.sqlite.locks.GRACE_S", 0.05)
+
+    with pytest.raises(StoreUnavailableError, match=rf"written by process {bystander.pid}"), lock_of(files).held():
+        pass
+
+    assert bystander.poll() is None
+    os.close(fd)
+    files.close_all()
+
+
+@pytest.mark.skipif(not HAS_PROC, reason="control groups are Linux's")
+@pytest.mark.parametrize(
+    ("line", "file", "frozen", "thawed"),
+    [
+        ("0::/agents/a", "agents/a/cgroup.events", "populated 1\nfrozen 1\n", "populated 1\nfrozen 0\n"),
+        ("7:freezer:/agents", "freezer/agents/freezer.state", "FROZEN\n", "THAWED\n"),
+    ],
+)
+def test_a_frozen_control_group_is_a_stop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str, file: str, frozen: str, thawed: str
+) -> None:
+    """A paused container shows no stopped process; its control group tells."""
+    proc, groups = tmp_path / "proc", tmp_path / "cgroup"
+    for path, text in ((proc / "7" / "cgroup", f"9:name=systemd:/\n{line}\n"), (groups / file, frozen)):
+        path.parent.mkdir(parents=True)
+        path.write_text(text)
+    (proc / "7" / "stat").write_text("7 (python (3)) S 1 2 3")
+    monkeypatch.setattr("ninelives.stores.sqlite.locks.PROC", proc)
+    monkeypatch.setattr("ninelives.stores.sqlite.locks.CGROUPS", groups)
+
+    seen = is_stopped(7)
+    (groups / file).write_text(thawed)
+
+    assert seen
+    assert not is_stopped(7)
 
 
 def test_a_lock_that_was_let_go_of_names_nobody(tmp_path: Path) -> None:

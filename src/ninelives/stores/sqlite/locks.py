@@ -7,7 +7,8 @@ Two kinds of files in a folder beside the database, never SQLite's own:
   however it dies, and a neighbour sees it at once.
 - `writer` is locked by the one process that is inside a write transaction, and says which it is. A process that was
   stopped there (SIGSTOP, a frozen container) would keep all others out for ever; after the patience has run out its
-  successor ends it: what it had not committed was never there.
+  successor ends it: what it had not committed was never there. One that is merely slow, on a disk that stalls, is not
+  ended, however slow it is.
 
 The locks are flock's, which belong to the open file and not to the process: a forked child closes its copies.
 
@@ -37,6 +38,8 @@ POLL_S = (0.0002, 0.01)
 GRACE_S = 5.0
 """How long after twice the patience a waiting writer gives up."""
 NOBODY = b" " * 80
+PROC, CGROUPS = Path("/proc"), Path("/sys/fs/cgroup")
+HAS_PROC = (PROC / "self").exists()
 
 
 class Files:
@@ -172,32 +175,33 @@ class WriterLock:
         os.pwrite(fd, f"{self._me} {self._turn}".encode().ljust(len(NOBODY)), 0)
 
     def _acquire(self, fd: int) -> None:
-        pause, since, holder, ended = POLL_S[0], time.monotonic(), b"", False
-        deadline = since + 2 * self._patience_s + GRACE_S
+        begun = time.monotonic()
+        pause, holder, look_at = POLL_S[0], b"", begun
+        deadline = begun + 2 * self._patience_s + GRACE_S
         while True:
             with suppress(BlockingIOError):
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 return
             now, seen = time.monotonic(), os.pread(fd, len(NOBODY), 0)
             if seen != holder:
-                holder, since = seen, now
-            elif now - since > self._patience_s and not ended:
-                _end(holder)
-                ended = True
+                holder, look_at = seen, now + self._patience_s
+            elif now > look_at:
+                _end_if_stopped(holder)
+                look_at = now + self._patience_s / 4
             if now > deadline:
                 raise StoreUnavailableError(
                     f"the store is being written by process {_signed(holder)[0] or 'unknown'} without a pause; nothing"
                     " was written."
-                    " Try again, or give the store fewer writers."
+                    " Try again, or give the store fewer writers or a faster disk."
                 )
             time.sleep(pause)
             pause = min(pause * 1.5, POLL_S[1])
 
 
-def _end(holder: bytes) -> None:
+def _end_if_stopped(holder: bytes) -> None:
     """End the process that stopped inside a write transaction, if it is still the very one that signed."""
     pid, started = _signed(holder)
-    if pid in (0, os.getpid()) or process_started(pid) != started:
+    if pid in (0, os.getpid()) or process_started(pid) != started or not is_stopped(pid):
         return
     try:
         os.kill(pid, signal.SIGKILL)
@@ -218,13 +222,46 @@ def _signed(holder: bytes) -> tuple[int, str]:
 
 def process_started(pid: int) -> str:
     """When the process began, as the system tells it; '' if there is none. A pid alone may have been reused."""
+    if not HAS_PROC:
+        return "_".join(_ps(pid, "lstart="))
+    stat = _stat(pid)
+    return stat[19] if stat else ""
+
+
+def is_stopped(pid: int) -> bool:
+    """It was sent SIGSTOP or SIGTSTP, is held by a debugger, or its control group is frozen; not: it waits or works."""
+    if not HAS_PROC:
+        return "".join(_ps(pid, "state=")).startswith("T")
+    stat = _stat(pid)
+    return bool(stat) and (stat[0] in "Tt" or _is_frozen(pid))
+
+
+def _stat(pid: int) -> list[str]:
+    """What the kernel tells of a process, from its state on; nothing if there is none."""
     try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except FileNotFoundError:
-        if Path("/proc/self").exists():
-            return ""
-        asked = subprocess.run(["ps", "-o", "lstart=", "-p", str(pid)], capture_output=True, text=True, check=False)
-        return "_".join(asked.stdout.split())
-    except ProcessLookupError:
-        return ""
-    return stat.rpartition(")")[2].split()[19]
+        return (PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return []
+
+
+def _ps(pid: int, column: str) -> list[str]:
+    asked = subprocess.run(["ps", "-o", column, "-p", str(pid)], capture_output=True, text=True, check=False)
+    return asked.stdout.split()
+
+
+def _is_frozen(pid: int) -> bool:
+    """Source: the Linux kernel's documentation of cgroup v2 (`cgroup.events`) and of v1's freezer (`freezer.state`)."""
+    with suppress(OSError):
+        for line in (PROC / str(pid) / "cgroup").read_text().splitlines():
+            _, kinds, path = line.split(":", 2)
+            if not kinds and _says("frozen 1", CGROUPS / path.lstrip("/") / "cgroup.events"):
+                return True
+            if "freezer" in kinds and _says("FROZEN", CGROUPS / "freezer" / path.lstrip("/") / "freezer.state"):
+                return True
+    return False
+
+
+def _says(word: str, file: Path) -> bool:
+    with suppress(OSError):
+        return word in file.read_text()
+    return False
