@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import hypothesis
 import pytest
 
 from clocks import HandClock
+
+# Machines are slow now and then: how long an example takes is no failure of the code that it tries.
+hypothesis.settings.register_profile("ninelives", deadline=None)
+hypothesis.settings.load_profile("ninelives")
 
 
 @pytest.fixture

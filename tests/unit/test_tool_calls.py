@@ -392,13 +392,14 @@ def test_what_cannot_be_recorded_by_itself_still_counts(home: Home) -> None:
 
 def test_a_lost_lease_stops_the_run_where_a_call_is_recorded(home: Home) -> None:
     """Somebody else has the run by now: nothing is recorded, and what the node does about errors does not help."""
-    taken: list[str] = []
+    taken = threading.Event()
 
     def slow(what: str) -> str:
-        if not taken:
-            taken.append(what)
+        if what == "a":
             home.store.perform(home.store.bury_worker(keeper_of(agent).worker().worker_id))
             home.neighbour().takes(home.runs()[0])
+            taken.set()
+        assert taken.wait(SAFE_S)
         return what
 
     made = StructuredTool.from_function(slow, description="Slow.")
