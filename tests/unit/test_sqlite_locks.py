@@ -19,7 +19,7 @@ from contract.desk import Desk
 from ninelives.errors import StoreUnavailableError
 from ninelives.model import Worker
 from ninelives.stores.sqlite import SqliteStore
-from ninelives.stores.sqlite.locks import HAS_PROC, Files, WriterLock, is_stopped, process_started
+from ninelives.stores.sqlite.locks import Files, WriterLock, is_stopped, process_started
 
 TESTS = Path(__file__).parents[1]
 PATIENCE_S = 0.3
@@ -318,6 +318,7 @@ def test_the_very_holder_is_killed(
     """The control for the above: with the right start time the one that signed is ended, if it has stopped."""
     files = Files(tmp_path)
     os.kill(bystander.pid, signal.SIGSTOP)
+    os.waitid(os.P_PID, bystander.pid, os.WSTOPPED | os.WNOWAIT)
     fd = signed(files, f"{bystander.pid} {process_started(bystander.pid)} 7")
     monkeypatch.setattr("ninelives.stores.sqlite.locks.GRACE_S", 0.05)
 
@@ -345,7 +346,6 @@ def test_a_holder_that_is_only_slow_is_named_and_left_alone(
     files.close_all()
 
 
-@pytest.mark.skipif(not HAS_PROC, reason="control groups are Linux's")
 @pytest.mark.parametrize(
     ("line", "file", "frozen", "thawed"),
     [
@@ -362,6 +362,7 @@ def test_a_frozen_control_group_is_a_stop(
         path.parent.mkdir(parents=True)
         path.write_text(text)
     (proc / "7" / "stat").write_text("7 (python (3)) S 1 2 3")
+    monkeypatch.setattr("ninelives.stores.sqlite.locks.HAS_PROC", True)
     monkeypatch.setattr("ninelives.stores.sqlite.locks.PROC", proc)
     monkeypatch.setattr("ninelives.stores.sqlite.locks.CGROUPS", groups)
 

@@ -20,11 +20,11 @@ from ninelives.config import Price
 from ninelives.deadlines import sweep
 from ninelives.errors import UnknownTypeError
 from ninelives.model import Effect, EffectState, Interrupt, Run, RunStatus, Scope, Unreadable, Usage
+from ninelives.runner import EFFECT_UNKNOWN
 
 RUNS_MAX = 10_000
 STOPPED = [status for status in RunStatus if status not in (RunStatus.DONE, RunStatus.CANCELLED, RunStatus.ABANDONED)]
 OPEN = (EffectState.INTENT, EffectState.UNKNOWN)
-EFFECT_UNKNOWN = "effect_unknown"
 
 
 @dataclass(frozen=True)
