@@ -74,6 +74,19 @@ def test_a_line_that_was_cut_off_is_no_event(tmp_path: Path) -> None:
     assert [event.kind for event in read_history(tmp_path)] == ["outcome"]
 
 
+def test_a_look_at_the_store_is_as_old_as_its_begin(tmp_path: Path) -> None:
+    """An act that another process does while this one reads is not missing from what this one saw."""
+    faults, other = faults_in(tmp_path), Recorder(tmp_path / HISTORY, 2)
+
+    def read() -> dict[str, object]:
+        other.write("arrived", act="mail")
+        return {"effects": {}}
+
+    faults.look("left", read)
+
+    assert [event.kind for event in read_history(tmp_path)] == ["left", "arrived"]
+
+
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
     return open_store(f"sqlite:///{tmp_path / 'store.db'}")

@@ -45,7 +45,8 @@ class Event:
     """
     Attributes:
         life: which process of the case, from 1 in the order in which they began.
-        at_ns: by the machine's monotonic clock, which all processes share.
+        at_ns: by the machine's monotonic clock, which all processes share. That of a look at the store (`found`,
+            `left`) is when it began: what another process does meanwhile comes after it.
     """
 
     life: int
@@ -66,7 +67,11 @@ class Recorder:
         self._mutex = threading.Lock()
 
     def write(self, kind: str, **facts: Any) -> None:
-        line = json.dumps({"life": self.life, "kind": kind, "at_ns": time.monotonic_ns(), "facts": facts})
+        self.write_of(time.monotonic_ns(), kind, facts)
+
+    def write_of(self, at_ns: int, kind: str, facts: Mapping[str, Any]) -> None:
+        """What is told later than it was."""
+        line = json.dumps({"life": self.life, "kind": kind, "at_ns": at_ns, "facts": facts})
         with self._mutex:
             os.write(self._fd, f"{line}\n".encode())
             if self._synced:

@@ -107,11 +107,11 @@ def warm_up(trial: Trial) -> None:
 def _live_on(session: Session, world: World, manners: Manners) -> None:
     """One thread's share in a process's life."""
     if world.faults.recorder.life > 1:
-        _look(session, world.faults, "found")
+        world.faults.look("found", session.recorded)
     try:
         _answer(session, world, manners)
     finally:
-        _look(session, world.faults, "left")
+        world.faults.look("left", session.recorded)
 
 
 def _answer(session: Session, world: World, manners: Manners) -> None:
@@ -145,11 +145,6 @@ def _settle(session: Session, world: World, key: str) -> None:
     arrival = next((arrival for arrival in world.outside.arrivals() if arrival.key == key), None)
     session.settle(key, happened=arrival is not None, result=arrival.result if arrival else None)
     world.faults.recorder.write("settled", key=key, happened=arrival is not None)
-
-
-def _look(session: Session, faults: Faults, kind: str) -> None:
-    with faults.quiet():
-        faults.recorder.write(kind, **session.recorded())
 
 
 def _tell_modules(trial: Trial, case: Path) -> None:
